@@ -1,0 +1,44 @@
+// segment.hpp - memory that several processes map: a memfd, or an unlinked file
+// in a directory of the user's choice (a tmpfs with a size, hugetlbfs). Address
+// space is taken at once, pages only by reserve(), so that a full tmpfs is a
+// status and never a SIGBUS.
+#pragma once
+
+#include <mori/base/result.hpp>
+#include <mori/base/unique_fd.hpp>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace mori::link {
+
+class segment {
+ public:
+  // directory empty: memfd. The file's size is set, no page is taken.
+  static base::result<base::unique_fd> create_file(uint64_t size_bytes, const std::string& directory);
+
+  // Maps size_bytes of the file shared and writable; keeps the descriptor.
+  static base::result<segment> map(base::unique_fd fd, uint64_t size_bytes);
+
+  segment() = default;
+  segment(segment&& other) noexcept;
+  segment& operator=(segment&& other) noexcept;
+  ~segment();
+
+  std::byte* data() const { return data_; }
+  uint64_t size_bytes() const { return size_bytes_; }
+
+  // Takes the pages of [offset, offset + bytes), zeroed where new.
+  // MORI_E_NO_MEMORY says how much was asked for and is free.
+  base::status reserve(uint64_t offset, uint64_t bytes);
+  // Gives whole pages inside the range back; they read as zero afterwards.
+  base::status release(uint64_t offset, uint64_t bytes);
+
+ private:
+  std::byte* data_ = nullptr;
+  uint64_t size_bytes_ = 0;
+  base::unique_fd fd_;
+};
+
+}  // namespace mori::link
