@@ -23,8 +23,7 @@ int32_t level_from_environment() {
   const auto text = env_text("MORI_LOG_LEVEL");
   if (!text) return MORI_LOG_WARN;
   for (int32_t level = MORI_LOG_OFF; level <= MORI_LOG_TRACE; ++level)
-    if (strcasecmp(text->c_str(), level_names[level]) == 0 ||
-        *text == std::to_string(level))
+    if (strcasecmp(text->c_str(), level_names[level]) == 0 || *text == std::to_string(level))
       return level;
   if (strcasecmp(text->c_str(), "warning") == 0) return MORI_LOG_WARN;
   // Not worth failing a job for; said once, below, at the default level.
@@ -54,9 +53,7 @@ std::atomic<int32_t>& current_level() {
 
 }  // namespace
 
-bool log_enabled(int32_t level) {
-  return level <= current_level().load(std::memory_order_relaxed);
-}
+bool log_enabled(int32_t level) { return level <= current_level().load(std::memory_order_relaxed); }
 
 bool log_set_level(int32_t level) {
   if (level < MORI_LOG_OFF || level > MORI_LOG_TRACE) return false;
@@ -79,8 +76,8 @@ void log_write(int32_t level, std::string_view text) {
   mori_log_record record{};
   timespec now{};
   clock_gettime(CLOCK_REALTIME, &now);
-  record.time_ns = static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u +
-                   static_cast<uint64_t>(now.tv_nsec);
+  record.time_ns =
+      static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
   record.level = level;
   record.os_thread_id = static_cast<int32_t>(syscall(SYS_gettid));
   const size_t size = std::min(text.size(), sizeof record.message - 1);

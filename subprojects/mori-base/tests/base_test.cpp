@@ -24,7 +24,8 @@ TEST_CASE("sizes parse, and bad ones name themselves") {
   CHECK(*base::parse_bytes("7B") == 7);
   CHECK(*base::parse_bytes("18446744073709551615") == UINT64_MAX);
   CHECK(*base::parse_bytes("18014398509481983K") == UINT64_MAX - 1023);
-  for (const char* bad : {"", "G", "-1", "1.5G", "6GX", "6 G", "6Gib2", "0x10", "18446744073709551616"})
+  for (const char* bad :
+       {"", "G", "-1", "1.5G", "6GX", "6 G", "6Gib2", "0x10", "18446744073709551616"})
     CHECK_MESSAGE(!base::parse_bytes(bad), bad);
   const auto overflow = base::parse_bytes("18014398509481984K");
   REQUIRE(!overflow);
@@ -131,8 +132,9 @@ TEST_CASE("guard lets nothing out") {
   CHECK(base::guard(&record, []() -> base::status { return {}; }) == MORI_OK);
   CHECK(base::guard(&record, []() -> base::status { throw std::bad_alloc(); }) == MORI_E_NO_MEMORY);
   CHECK(base::guard(&record, []() -> base::status { throw 1; }) == MORI_E_INTERNAL);
-  CHECK(base::guard(&record, []() -> base::status { return base::fail(MORI_E_INVALID, "n {}", 3); }) ==
-        MORI_E_INVALID);
+  CHECK(base::guard(&record, []() -> base::status {
+          return base::fail(MORI_E_INVALID, "n {}", 3);
+        }) == MORI_E_INVALID);
   CHECK(std::string(record.message) == "n 3");
 }
 
@@ -152,8 +154,9 @@ TEST_CASE("handles: stale, foreign, null and forked ones are refused") {
   opaque* const first = table.insert(std::make_shared<int>(7));
   CHECK(**table.pin(first) == 7);
   CHECK(table.pin(nullptr).error().status == MORI_E_STATE);
-  CHECK(table.pin(reinterpret_cast<opaque*>(other.insert(std::make_shared<int>(1)))).error().status ==
-        MORI_E_STATE);
+  CHECK(
+      table.pin(reinterpret_cast<opaque*>(other.insert(std::make_shared<int>(1)))).error().status ==
+      MORI_E_STATE);
   CHECK(table.pin(reinterpret_cast<opaque*>(&table)).error().status == MORI_E_STATE);
 
   const pid_t child = fork();

@@ -102,18 +102,17 @@ using status = result<void>;
 }  // namespace mori::base
 
 // Returns from the enclosing function with the error of `expression`, if any.
-#define MORI_CHECK(expression)                                     \
-  do {                                                             \
-    if (auto mori_checked = (expression); !mori_checked)           \
-      return std::move(mori_checked.error());                      \
+#define MORI_CHECK(expression)                                                                   \
+  do {                                                                                           \
+    if (auto mori_checked = (expression); !mori_checked) return std::move(mori_checked.error()); \
   } while (0)
 
 #define MORI_JOIN_INNER(a, b) a##b
 #define MORI_JOIN(a, b) MORI_JOIN_INNER(a, b)
 
 // MORI_TRY(auto fd, open_it(path)): declares fd, or returns the error.
-#define MORI_TRY(declaration, expression)                                   \
-  auto MORI_JOIN(mori_tried_, __LINE__) = (expression);                     \
-  if (!MORI_JOIN(mori_tried_, __LINE__))                                    \
-    return std::move(MORI_JOIN(mori_tried_, __LINE__).error());             \
+#define MORI_TRY(declaration, expression)                       \
+  auto MORI_JOIN(mori_tried_, __LINE__) = (expression);         \
+  if (!MORI_JOIN(mori_tried_, __LINE__))                        \
+    return std::move(MORI_JOIN(mori_tried_, __LINE__).error()); \
   declaration = std::move(*MORI_JOIN(mori_tried_, __LINE__))
