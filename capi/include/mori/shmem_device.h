@@ -89,6 +89,9 @@ typedef struct mori_shmem_device_state_v1 {
   uint64_t abort_word;     /* address of uint64_t; non-zero ends every wait  */
   uint64_t wait_budget_ns; /* longest wait of one operation, a duration      */
   uint64_t spin_count;     /* host: polls before a wait yields, then sleeps  */
+  uint64_t peer_left;      /* address of uint32_t[pe_count], 0: unknown; non-
+                              zero entry: that PE has left, a wait that names
+                              it ends with MORI_E_PEER_DEAD                  */
 } mori_shmem_device_state_v1;
 
 /* cdef: end */

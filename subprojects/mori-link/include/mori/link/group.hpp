@@ -70,6 +70,10 @@ class group {
   virtual void on_fault(std::function<void(const group_fault&)> handler) = 0;
   virtual std::unique_ptr<group_fault> fault() const = 0;  // null: none
 
+  // Called on the group's thread for every rank that left in order, once each;
+  // ranks that left before are delivered at once. No fault.
+  virtual void on_leave(std::function<void(int rank)> handler) = 0;
+
   // Tells all ranks that this one gives up: they get MORI_E_ABORTED. Any
   // collective in progress ends. Never blocks.
   virtual void abort(const std::string& why) = 0;
