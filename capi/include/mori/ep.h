@@ -186,7 +186,8 @@ MORI_API uint32_t mori_ep_abi_level(void);
 MORI_API const char *mori_ep_status_name(mori_status status);
 
 /* As mori_shmem_log_set_level and mori_shmem_log_next, for this library's own
- * records. any-thread. Never block. */
+ * records. any-thread. Never block. Fail with MORI_E_INVALID, MORI_E_AGAIN
+ * (queue empty). */
 MORI_API mori_status mori_ep_log_set_level(int32_t level, mori_error *error);
 MORI_API mori_status mori_ep_log_next(mori_log_record *out_record,
                                       mori_error *error);
@@ -228,7 +229,8 @@ MORI_API mori_status mori_ep_dispatch(mori_ep *in_ep,
                                       mori_error *error);
 
 /* Brings the expert outputs of the last dispatch back to the tokens' owners
- * and sums them. Collective, in lockstep; as mori_ep_dispatch otherwise.
+ * and sums them. Collective, in lockstep; one-thread-per-handle, blocks and
+ * fails with the statuses of mori_ep_dispatch otherwise.
  * Fails with MORI_E_INVALID also when indices are not the routing of the last
  * dispatch, and with MORI_E_STATE when no dispatch came before. */
 MORI_API mori_status mori_ep_combine(mori_ep *in_ep,
@@ -240,7 +242,8 @@ MORI_API mori_status mori_ep_combine(mori_ep *in_ep,
  * input_mode is MORI_EP_INPUT_REGISTERED. Allocated at create if the config
  * asks for it, else by the first call, which is then collective.
  * Contents are the caller's between the return of a combine and the next.
- * one-thread-per-handle. Fails with MORI_E_STATE, MORI_E_NO_MEMORY. */
+ * one-thread-per-handle. Blocks only where it allocates. Fails with
+ * MORI_E_STATE, MORI_E_NO_MEMORY. */
 MORI_API mori_status mori_ep_combine_buffer(mori_ep *in_ep, void **out_buffer,
                                             uint64_t *out_buffer_bytes,
                                             mori_error *error);
@@ -258,12 +261,13 @@ MORI_API mori_status mori_ep_src_token_positions(mori_ep *in_ep,
 
 /* Forgets the last dispatch (combine then needs a new one). Epochs advance in
  * device memory, so nothing has to be reset between calls; kept because code
- * written for MORI calls it. one-thread-per-handle. Fails with
+ * written for MORI calls it. one-thread-per-handle. Never blocks. Fails with
  * MORI_E_STATE. */
 MORI_API mori_status mori_ep_reset(mori_ep *in_ep, mori_error *error);
 
 /* Returns the fault of an enqueued operation that has surfaced, MORI_OK when
- * there is none. any-thread. Never blocks. */
+ * there is none. any-thread. Never blocks. Fails with MORI_E_STATE and the
+ * fault's status. */
 MORI_API mori_status mori_ep_check(const mori_ep *in_ep, mori_error *error);
 
 /* cdef: end */

@@ -225,7 +225,9 @@ MORI_API mori_status mori_shmem_malloc(mori_shmem *in_shmem,
                                        uint64_t size_bytes, void **out_pointer,
                                        mori_error *error);
 
-/* As mori_shmem_malloc with an alignment: a power of two up to 1 GiB. */
+/* As mori_shmem_malloc with an alignment: a power of two up to 1 GiB.
+ * any-thread, but all PEs must call in the same order. Blocks. Fails with
+ * MORI_E_INVALID (alignment) and what mori_shmem_malloc fails with. */
 MORI_API mori_status mori_shmem_malloc_align(mori_shmem *in_shmem,
                                              uint64_t alignment_bytes,
                                              uint64_t size_bytes,
@@ -270,7 +272,9 @@ MORI_API mori_status mori_shmem_barrier_all(mori_shmem *in_shmem,
                                             mori_error *error);
 
 /* The same, enqueued on a stream of the context's backend. On the host backend
- * there are no streams: in_stream must be NULL and the call blocks. */
+ * there are no streams: in_stream must be NULL and the call blocks.
+ * one-thread-per-handle. Fails with MORI_E_INVALID (in_stream) and what
+ * mori_shmem_barrier_all fails with. */
 MORI_API mori_status mori_shmem_barrier_on_stream(mori_shmem *in_shmem,
                                                   void *in_stream,
                                                   mori_error *error);
@@ -278,9 +282,10 @@ MORI_API mori_status mori_shmem_barrier_on_stream(mori_shmem *in_shmem,
 /* Host calls of the device operations. in_/out_ addresses on PE `pe` are given
  * as the symmetric address in the own heap; [address, address + size) must lie
  * in the heap. A put is complete at its target after mori_shmem_quiet, a get
- * when the call returns. any-thread. Fail with MORI_E_STATE, MORI_E_INVALID,
- * MORI_E_NOT_FOUND (outside the heap), MORI_E_UNAVAILABLE (PE not reachable)
- * and the context's fault. */
+ * when the call returns. any-thread. May block on a network transport, at most
+ * wait_timeout_ns. Fail with MORI_E_STATE, MORI_E_INVALID, MORI_E_NOT_FOUND
+ * (outside the heap), MORI_E_UNAVAILABLE (PE not reachable) and the context's
+ * fault. */
 MORI_API mori_status mori_shmem_put(mori_shmem *in_shmem, void *in_target,
                                     const void *in_source, uint64_t size_bytes,
                                     int32_t pe, mori_error *error);
@@ -302,6 +307,8 @@ typedef struct mori_shmem_put_signal_args {
   int32_t pe;
 } mori_shmem_put_signal_args;
 
+/* any-thread. May block and fails as mori_shmem_put does; fails with
+ * MORI_E_INVALID also for an unknown signal_op or a misaligned signal. */
 MORI_API mori_status
 mori_shmem_put_signal(mori_shmem *in_shmem,
                       const mori_shmem_put_signal_args *in_args,
@@ -318,7 +325,9 @@ typedef struct mori_shmem_atomic_args {
   uint64_t size_bytes;     /* 4 or 8                                         */
 } mori_shmem_atomic_args;
 
-/* *out_before receives the value before the operation; may be NULL. */
+/* *out_before receives the value before the operation; may be NULL.
+ * any-thread. May block and fails as mori_shmem_put does; fails with
+ * MORI_E_INVALID also for an unknown op or a misaligned target. */
 MORI_API mori_status mori_shmem_atomic(mori_shmem *in_shmem,
                                        const mori_shmem_atomic_args *in_args,
                                        uint64_t *out_before,
