@@ -1,0 +1,196 @@
+// context.cpp - see context.hpp: joining, the device state, faults, the end.
+#include "context/context.hpp"
+
+#include "context/agreement.hpp"
+
+#include <mori/base/log.hpp>
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace mori::shmem_core {
+namespace {
+
+// What must be the same on all PEs before memory is set up.
+struct terms {
+  uint64_t heap_bytes;
+  uint32_t device_level;
+  int32_t heap_mode;
+};
+
+base::status verify_terms(link::group& group, const settings& with, base::deadline until) {
+  const terms mine{with.heap_bytes, MORI_SHMEM_DEVICE_LEVEL, with.heap_mode};
+  MORI_TRY(const auto all, exchange(group, mine, until));
+  for (int pe = 1; pe < group.size(); ++pe) {
+    const terms& first = all[0];
+    const terms& other = all[static_cast<size_t>(pe)];
+    if (other.heap_bytes != first.heap_bytes)
+      return base::fail(MORI_E_MISMATCH, "heap size differs: {} bytes on PE 0, {} on PE {}",
+                        first.heap_bytes, other.heap_bytes, pe);
+    if (other.heap_mode != first.heap_mode)
+      return base::fail(MORI_E_MISMATCH, "heap mode differs: {} on PE 0, {} on PE {}",
+                        first.heap_mode, other.heap_mode, pe);
+    if (other.device_level != first.device_level)
+      return base::fail(MORI_E_MISMATCH, "device protocol level differs: {} on PE 0, {} on PE {}",
+                        first.device_level, other.device_level, pe);
+  }
+  return {};
+}
+
+}  // namespace
+
+base::result<std::shared_ptr<context>> context::create(const link::unique_id& id,
+                                                       const settings& with) {
+  const auto until = base::deadline::after(with.bootstrap_timeout_ns);
+  link::group_options options;
+  options.id = id;
+  options.rank = with.pe;
+  options.size = with.pe_count;
+  options.join_timeout_ns = with.bootstrap_timeout_ns;
+  options.heartbeat_timeout_ns = with.heartbeat_timeout_ns;
+  options.node_id = with.node_id;
+  MORI_TRY(std::unique_ptr<link::group> group, link::group::join(options));
+  const auto leave_on_failure = [&](base::failure why) {
+    group->leave();
+    return why;
+  };
+  if (auto same = verify_terms(*group, with, until); !same) return leave_on_failure(same.error());
+  auto memory = node_memory::create(*group, with, until);
+  if (!memory) return leave_on_failure(memory.error());
+
+  std::shared_ptr<context> made(new context(with, std::move(group), std::move(*memory)));
+  // Nobody may touch a heap before its owner is done with it.
+  auto ready = made->group_->barrier(until);
+  if (!ready) {
+    made->shut_down();
+    return std::move(ready.error());
+  }
+  return made;
+}
+
+context::context(const settings& with, std::unique_ptr<link::group> group, node_memory memory)
+    : settings_(with),
+      group_(std::move(group)),
+      memory_(std::move(memory)),
+      heap_(heap_header_bytes, with.heap_bytes) {
+  const int local = static_cast<int>(group_->local_ranks().size());
+  if (settings_.worker_count == 0)
+    settings_.worker_count = std::max(1, usable_core_count() / local);
+  fill_state();
+  watch_group();
+}
+
+void context::fill_state() {
+  for (const peer_access& peer : memory_.peers()) {
+    peer_bases_.push_back(peer.base);
+    transports_.push_back(peer.transport);
+  }
+  peer_left_.assign(memory_.peers().size(), 0);
+  state_.struct_size = sizeof state_;
+  state_.level = MORI_SHMEM_DEVICE_LEVEL;
+  state_.backend = MORI_BACKEND_HOST;
+  state_.my_pe = settings_.pe;
+  state_.pe_count = settings_.pe_count;
+  state_.heap_base = reinterpret_cast<uint64_t>(memory_.own_heap());
+  state_.heap_bytes = settings_.heap_bytes;
+  state_.peer_bases = reinterpret_cast<uint64_t>(peer_bases_.data());
+  state_.transports = reinterpret_cast<uint64_t>(transports_.data());
+  state_.fault = reinterpret_cast<uint64_t>(health_.record());
+  state_.abort_word = reinterpret_cast<uint64_t>(health_.abort_word());
+  state_.wait_budget_ns = settings_.wait_timeout_ns;
+  // A poll is some nanoseconds. With a core for each PE the answer comes in
+  // microseconds; with fewer, the peer needs ours, so give it up soon.
+  const int local = static_cast<int>(group_->local_ranks().size());
+  state_.spin_count = usable_core_count() >= local ? 4000 : 100;
+  state_.peer_left = reinterpret_cast<uint64_t>(peer_left_.data());
+}
+
+void context::watch_group() {
+  group_->on_leave([this](int rank) {
+    __atomic_store_n(&peer_left_[static_cast<size_t>(rank)], 1u, __ATOMIC_RELEASE);
+  });
+  group_->on_fault([this](const link::group_fault& fault) {
+    // The group has told everybody already.
+    health_.take_announcement();
+    health_.raise({fault.status, 0, fault.text}, MORI_SHMEM_OP_NONE, fault.rank);
+  });
+}
+
+context::~context() { shut_down(); }
+
+void context::shut_down() {
+  health_.take_announcement();
+  health_.raise({MORI_E_ABORTED, 0, "the context was destroyed while in use"},
+                MORI_SHMEM_OP_NONE, settings_.pe);
+  group_->leave();
+}
+
+base::status context::check() {
+  auto outcome = health_.check();
+  if (!outcome && health_.take_announcement()) {
+    base::log(MORI_LOG_ERROR, "PE {}: {}", settings_.pe, outcome.error().text);
+    group_->abort(outcome.error().text);
+  }
+  return outcome;
+}
+
+void context::abort() {
+  const auto text = fmt::format("PE {} aborted the context", settings_.pe);
+  health_.raise({MORI_E_ABORTED, 0, text}, MORI_SHMEM_OP_NONE, settings_.pe);
+  if (health_.take_announcement()) group_->abort(text);
+}
+
+base::status context::sticky(base::status outcome, int32_t operation) {
+  if (outcome) return outcome;
+  health_.raise(outcome.error(), operation, -1);
+  return check();
+}
+
+mori_shmem_report context::info() const {
+  mori_shmem_report report{};
+  report.struct_size = sizeof report;
+  report.pe = settings_.pe;
+  report.pe_count = settings_.pe_count;
+  report.node = group_->node_of(settings_.pe);
+  report.node_count = group_->node_count();
+  const auto local = group_->local_ranks();
+  report.local_pe =
+      static_cast<int32_t>(std::ranges::find(local, settings_.pe) - local.begin());
+  report.local_pe_count = static_cast<int32_t>(local.size());
+  report.backend = MORI_BACKEND_HOST;
+  report.heap_mode = settings_.heap_mode;
+  report.heap_bytes = settings_.heap_bytes;
+  const std::lock_guard guard(heap_lock_);
+  const heap_statistics now = heap_.statistics();
+  report.used_bytes = now.used_bytes;
+  report.peak_bytes = now.peak_bytes;
+  report.largest_free_bytes = now.largest_free_bytes;
+  report.queue_pair_per_pe_count = settings_.queue_pair_per_pe_count;
+  report.worker_count = settings_.worker_count;
+  report.wait_timeout_ns = settings_.wait_timeout_ns;
+  return report;
+}
+
+base::result<mori_shmem_peer_report> context::peer_info(int pe) const {
+  MORI_CHECK(check_pe(pe));
+  const peer_access& peer = memory_.peers()[static_cast<size_t>(pe)];
+  mori_shmem_peer_report report{};
+  report.struct_size = sizeof report;
+  report.pe = pe;
+  report.node = group_->node_of(pe);
+  report.transport = peer.transport;
+  report.os_process_id = group_->process_id_of(pe);
+  const size_t size = std::min(peer.reason.size(), sizeof report.reason - 1);
+  std::memcpy(report.reason, peer.reason.data(), size);
+  return report;
+}
+
+base::status context::check_pe(int pe) const {
+  if (pe < 0 || pe >= settings_.pe_count)
+    return base::fail(MORI_E_INVALID, "pe {} is outside 0 .. {}", pe, settings_.pe_count - 1);
+  return {};
+}
+
+}  // namespace mori::shmem_core

@@ -1,0 +1,97 @@
+// context.hpp - one PE of one group: membership (link::group), the node's
+// mapped heaps, the own heap's bookkeeping, the sticky fault and the state that
+// kernels get. C handles point here (capi/shmem.cpp). context.cpp makes and
+// ends it, memory.cpp allocates, operations.cpp moves data.
+//
+// Locks, never held together: collective_lock_ orders collective calls of this
+// PE, heap_lock_ guards the bookkeeping, registered_lock_ the registrations.
+#pragma once
+
+#include "context/health.hpp"
+#include "context/node_memory.hpp"
+#include "context/settings.hpp"
+#include "heap/heap.hpp"
+
+#include <mori/base/result.hpp>
+#include <mori/link/group.hpp>
+#include <mori/shmem.h>
+
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+namespace mori::shmem_core {
+
+class context {
+ public:
+  // Collective. shared_ptr: owned by the handle table and calls in progress.
+  static base::result<std::shared_ptr<context>> create(const link::unique_id& id,
+                                                       const settings& with);
+  ~context();
+  context(const context&) = delete;
+  context& operator=(const context&) = delete;
+
+  // Ends waits and membership; memory goes with the last reference.
+  void shut_down();
+
+  int pe() const { return settings_.pe; }
+  int pe_count() const { return settings_.pe_count; }
+  mori_shmem_report info() const;
+  base::result<mori_shmem_peer_report> peer_info(int pe) const;
+  const mori_shmem_device_state_v1& state() const { return state_; }
+
+  // The sticky fault, told to the other PEs the first time it is seen here.
+  base::status check();
+  void abort();
+
+  // memory.cpp
+  base::result<void*> allocate(uint64_t alignment_bytes, uint64_t size_bytes);
+  base::status free(void* pointer);
+  base::result<void*> peer_pointer(const void* pointer, int pe) const;
+  base::status register_buffer(void* pointer, uint64_t size_bytes);
+  base::status deregister_buffer(void* pointer, uint64_t size_bytes);
+
+  // operations.cpp
+  base::status barrier_all();
+  base::status put(void* target, const void* source, uint64_t size_bytes, int pe);
+  base::status get(void* target, const void* source, uint64_t size_bytes, int pe);
+  base::status put_signal(const mori_shmem_put_signal_args& with);
+  base::result<uint64_t> atomic(const mori_shmem_atomic_args& with);
+  base::result<uint64_t> wait_until(const mori_shmem_wait_args& with);
+  base::status quiet();
+
+ private:
+  context(const settings& with, std::unique_ptr<link::group> group, node_memory memory);
+  void fill_state();
+  void watch_group();
+
+  base::status check_pe(int pe) const;
+  // [pointer, pointer + size_bytes) lies in the own heap; gives its offset.
+  base::result<uint64_t> heap_offset(const void* pointer, uint64_t size_bytes) const;
+  base::status check_remote(const void* symmetric, uint64_t size_bytes, int pe) const;
+  base::status verify_same_request(uint64_t alignment_bytes, uint64_t size_bytes,
+                                   base::deadline until);
+  // A failed collective leaves PEs out of step, which is final.
+  base::status sticky(base::status outcome, int32_t operation);
+
+  settings settings_;
+  health health_;
+  std::unique_ptr<link::group> group_;
+  node_memory memory_;
+  std::vector<uint64_t> peer_bases_;
+  std::vector<int32_t> transports_;
+  std::vector<uint32_t> peer_left_;
+  mori_shmem_device_state_v1 state_{};
+
+  std::mutex collective_lock_;
+  uint64_t collective_count_ = 0;
+  mutable std::mutex heap_lock_;
+  heap heap_;
+  std::mutex registered_lock_;
+  std::map<uint64_t, uint64_t> registered_;  // start -> bytes
+};
+
+}  // namespace mori::shmem_core

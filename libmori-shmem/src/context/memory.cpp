@@ -1,0 +1,133 @@
+// memory.cpp - allocation in the symmetric heap (collective and verified),
+// translation of its addresses, and registration of private buffers.
+#include "context/agreement.hpp"
+#include "context/context.hpp"
+
+#include <algorithm>
+
+namespace mori::shmem_core {
+namespace {
+
+// What each PE asks for, and the state it asks in.
+struct request {
+  uint64_t count;  // collective calls before this one
+  uint64_t size_bytes;
+  uint64_t alignment_bytes;
+  uint64_t fingerprint;
+};
+
+base::status compare(const request& first, const request& other, int pe) {
+  if (other.count != first.count)
+    return base::fail(MORI_E_MISMATCH, "malloc: PE 0 is at its allocation {}, PE {} at {}",
+                      first.count, pe, other.count);
+  if (other.size_bytes != first.size_bytes)
+    return base::fail(MORI_E_MISMATCH, "malloc: {} bytes asked for on PE 0, {} on PE {}",
+                      first.size_bytes, other.size_bytes, pe);
+  if (other.alignment_bytes != first.alignment_bytes)
+    return base::fail(MORI_E_MISMATCH, "malloc: alignment {} asked for on PE 0, {} on PE {}",
+                      first.alignment_bytes, other.alignment_bytes, pe);
+  if (other.fingerprint != first.fingerprint)
+    return base::fail(MORI_E_MISMATCH,
+                      "malloc: PE 0 and PE {} have freed different allocations before", pe);
+  return {};
+}
+
+}  // namespace
+
+base::status context::verify_same_request(uint64_t alignment_bytes, uint64_t size_bytes,
+                                          base::deadline until) {
+  request mine{collective_count_++, size_bytes, alignment_bytes, 0};
+  {
+    const std::lock_guard guard(heap_lock_);
+    mine.fingerprint = heap_.fingerprint();
+  }
+  auto all = exchange(*group_, mine, until);
+  if (!all) return sticky(std::move(all.error()), MORI_SHMEM_OP_NONE);
+  for (int pe = 1; pe < settings_.pe_count; ++pe)
+    MORI_CHECK(compare(all->front(), (*all)[static_cast<size_t>(pe)], pe));
+  return {};
+}
+
+base::result<void*> context::allocate(uint64_t alignment_bytes, uint64_t size_bytes) {
+  const std::lock_guard one_at_a_time(collective_lock_);
+  MORI_CHECK(check());
+  const auto until = base::deadline::after(settings_.wait_timeout_ns);
+  MORI_CHECK(verify_same_request(alignment_bytes, size_bytes, until));
+  if (size_bytes == 0) return static_cast<void*>(nullptr);
+
+  uint64_t offset = 0;
+  {
+    // The heaps are alike, so this fails on all PEs or on none.
+    const std::lock_guard guard(heap_lock_);
+    MORI_TRY(offset, heap_.allocate(size_bytes, alignment_bytes));
+  }
+  const auto reserved = memory_.reserve(offset, size_bytes);
+  if (auto verdict = agree(*group_, reserved, until); !verdict) {
+    const std::lock_guard guard(heap_lock_);
+    const auto block = heap_.free(offset);
+    if (block) (void)!memory_.release(offset, block->bytes);
+    if (group_->fault() || verdict.error().status == MORI_E_TIMEOUT)
+      return sticky(std::move(verdict), MORI_SHMEM_OP_NONE).error();
+    return std::move(verdict.error());
+  }
+  return static_cast<void*>(memory_.own_heap() + offset);
+}
+
+base::status context::free(void* pointer) {
+  if (pointer == nullptr) return {};
+  const auto offset = heap_offset(pointer, 0);
+  if (!offset)
+    return base::fail(MORI_E_NOT_FOUND, "free: {} is not in this PE's symmetric heap",
+                      static_cast<const void*>(pointer));
+  const std::lock_guard guard(heap_lock_);
+  MORI_TRY(const heap::block block, heap_.free(*offset));
+  // Gives the pages back. Not being able to costs memory, no more.
+  (void)!memory_.release(*offset, block.bytes);
+  return {};
+}
+
+base::result<uint64_t> context::heap_offset(const void* pointer, uint64_t size_bytes) const {
+  const uint64_t address = reinterpret_cast<uint64_t>(pointer);
+  const uint64_t offset = address - state_.heap_base;
+  if (address < state_.heap_base || offset >= state_.heap_bytes ||
+      size_bytes > state_.heap_bytes - offset)
+    return base::fail(MORI_E_NOT_FOUND, "{:#x} + {} bytes is outside this PE's heap {:#x} + {}",
+                      address, size_bytes, state_.heap_base, state_.heap_bytes);
+  return offset;
+}
+
+base::result<void*> context::peer_pointer(const void* pointer, int pe) const {
+  MORI_CHECK(check_pe(pe));
+  MORI_TRY(const uint64_t offset, heap_offset(pointer, 0));
+  const uint64_t base = peer_bases_[static_cast<size_t>(pe)];
+  return base == 0 ? nullptr : reinterpret_cast<void*>(base + offset);
+}
+
+base::status context::register_buffer(void* pointer, uint64_t size_bytes) {
+  const uint64_t start = reinterpret_cast<uint64_t>(pointer);
+  if (pointer == nullptr || size_bytes == 0 || start + size_bytes < start)
+    return base::fail(MORI_E_INVALID, "buffer {:#x} + {} bytes is not a range", start, size_bytes);
+  const std::lock_guard guard(registered_lock_);
+  const auto next = registered_.lower_bound(start);
+  const bool hits_next = next != registered_.end() && next->first < start + size_bytes;
+  const bool hits_previous = next != registered_.begin() &&
+                             std::prev(next)->first + std::prev(next)->second > start;
+  if (hits_next || hits_previous)
+    return base::fail(MORI_E_INVALID, "buffer {:#x} + {} bytes overlaps a registered one", start,
+                      size_bytes);
+  registered_.emplace(start, size_bytes);
+  return {};
+}
+
+base::status context::deregister_buffer(void* pointer, uint64_t size_bytes) {
+  const uint64_t start = reinterpret_cast<uint64_t>(pointer);
+  const std::lock_guard guard(registered_lock_);
+  const auto found = registered_.find(start);
+  if (found == registered_.end() || found->second != size_bytes)
+    return base::fail(MORI_E_NOT_FOUND, "buffer {:#x} + {} bytes is not registered", start,
+                      size_bytes);
+  registered_.erase(found);
+  return {};
+}
+
+}  // namespace mori::shmem_core

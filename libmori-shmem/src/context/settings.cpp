@@ -1,0 +1,121 @@
+// settings.cpp - see settings.hpp.
+#include "context/settings.hpp"
+
+#include <mori/base/boundary.hpp>
+#include <mori/base/clock.hpp>
+#include <mori/base/env.hpp>
+
+#include <sched.h>
+
+#include <algorithm>
+
+namespace mori::shmem_core {
+namespace {
+
+constexpr uint64_t page_bytes = 4096;
+constexpr uint64_t day_ms = 86'400'000;
+
+base::status check_enumerations(const mori_shmem_options& from) {
+  if (from.pe_count < 1 || from.pe_count > largest_pe_count)
+    return base::fail(MORI_E_INVALID, "pe_count {} is outside 1 .. {}", from.pe_count,
+                      largest_pe_count);
+  if (from.pe < 0 || from.pe >= from.pe_count)
+    return base::fail(MORI_E_INVALID, "pe {} is outside 0 .. {}", from.pe, from.pe_count - 1);
+  if (from.backend < MORI_BACKEND_AUTO || from.backend > MORI_BACKEND_NVIDIA)
+    return base::fail(MORI_E_INVALID, "backend {} is none of MORI_BACKEND_*", from.backend);
+  if (from.backend > MORI_BACKEND_HOST)
+    return base::fail(MORI_E_UNAVAILABLE,
+                      "backend {} cannot hold a heap in this build: only the host backend can",
+                      from.backend);
+  if (from.heap_mode < MORI_SHMEM_HEAP_DEFAULT || from.heap_mode > MORI_SHMEM_HEAP_ISOLATION)
+    return base::fail(MORI_E_INVALID, "heap_mode {} is none of MORI_SHMEM_HEAP_*",
+                      from.heap_mode);
+  if (from.disable_p2p != 0 && from.disable_p2p != 1)
+    return base::fail(MORI_E_INVALID, "disable_p2p {} is neither 0 nor 1", from.disable_p2p);
+  if (from.worker_count < 0 || from.worker_count > largest_worker_count)
+    return base::fail(MORI_E_INVALID, "worker_count {} is outside 0 .. {}", from.worker_count,
+                      largest_worker_count);
+  return {};
+}
+
+base::result<int32_t> heap_mode_of(const mori_shmem_options& from) {
+  int32_t mode = from.heap_mode;
+  if (mode == MORI_SHMEM_HEAP_DEFAULT) {
+    const std::string text = base::env_text("MORI_SHMEM_MODE").value_or("static");
+    if (text == "static" || text == "static_heap")
+      mode = MORI_SHMEM_HEAP_STATIC;
+    else if (text == "vmm" || text == "vmm_heap")
+      mode = MORI_SHMEM_HEAP_VMM;
+    else if (text == "isolation")
+      mode = MORI_SHMEM_HEAP_ISOLATION;
+    else
+      return base::fail(MORI_E_INVALID, "MORI_SHMEM_MODE='{}' is none of static, vmm, isolation",
+                        text);
+  }
+  if (mode != MORI_SHMEM_HEAP_STATIC)
+    return base::fail(MORI_E_UNSUPPORTED,
+                      "heap mode {} is not in this build: use static (its pages are taken only "
+                      "when allocated)",
+                      mode == MORI_SHMEM_HEAP_VMM ? "vmm" : "isolation");
+  return mode;
+}
+
+base::result<uint64_t> heap_bytes_of(const mori_shmem_options& from) {
+  uint64_t bytes = from.heap_bytes;
+  if (bytes == 0) {
+    MORI_TRY(const auto given, base::env_bytes("MORI_SHMEM_HEAP_SIZE"));
+    bytes = given.value_or(uint64_t{4} << 30);
+  }
+  if (bytes < smallest_heap_bytes || bytes > largest_heap_bytes)
+    return base::fail(MORI_E_INVALID, "heap size of {} bytes is outside {} .. {}", bytes,
+                      smallest_heap_bytes, largest_heap_bytes);
+  return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
+// A duration: the option, else the variable (in `unit_ns`), else the default.
+base::result<uint64_t> duration_of(uint64_t option_ns, const char* variable, uint64_t unit_ns,
+                                   uint64_t default_ns) {
+  if (option_ns != 0) return option_ns;
+  MORI_TRY(const auto given, base::env_number(variable, 1, day_ms));
+  return given ? *given * unit_ns : default_ns;
+}
+
+}  // namespace
+
+int usable_core_count() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  return std::max(1, CPU_COUNT(&set));
+}
+
+base::result<settings> read_settings(const mori_shmem_options* options) {
+  MORI_TRY(const mori_shmem_options from, base::read_struct(options, "mori_shmem_options"));
+  MORI_CHECK(check_enumerations(from));
+  settings to;
+  to.pe = from.pe;
+  to.pe_count = from.pe_count;
+  to.worker_count = from.worker_count;
+  MORI_TRY(to.heap_mode, heap_mode_of(from));
+  MORI_TRY(to.heap_bytes, heap_bytes_of(from));
+  MORI_TRY(to.bootstrap_timeout_ns,
+           duration_of(from.bootstrap_timeout_ns, "MORI_BOOTSTRAP_TIMEOUT", base::ns_per_s,
+                       300 * base::ns_per_s));
+  MORI_TRY(to.wait_timeout_ns, duration_of(from.wait_timeout_ns, "MORI_TIMEOUT_MS",
+                                           base::ns_per_ms, 300 * base::ns_per_s));
+  MORI_TRY(to.heartbeat_timeout_ns,
+           duration_of(from.heartbeat_timeout_ns, "MORI_HEARTBEAT_TIMEOUT_MS", base::ns_per_ms,
+                       10 * base::ns_per_s));
+  if (to.heartbeat_timeout_ns < smallest_heartbeat_ns)
+    return base::fail(MORI_E_INVALID, "heartbeat timeout of {} ns is below {} ns",
+                      to.heartbeat_timeout_ns, smallest_heartbeat_ns);
+  MORI_TRY(const auto p2p_off, base::env_flag("MORI_DISABLE_P2P"));
+  to.disable_p2p = from.disable_p2p == 1 || p2p_off.value_or(false);
+  MORI_TRY(const auto queues, base::env_number("MORI_NUM_QP_PER_PE", 1, 64));
+  to.queue_pair_per_pe_count = static_cast<int>(queues.value_or(1));
+  to.heap_directory = base::env_text("MORI_SHMEM_HEAP_DIR").value_or("");
+  to.node_id = base::env_text("MORI_NODE_ID").value_or("");
+  return to;
+}
+
+}  // namespace mori::shmem_core

@@ -1,0 +1,40 @@
+// settings.hpp - what a context runs with: the caller's options, completed from
+// the environment and checked. The only file of the library that reads
+// environment variables.
+#pragma once
+
+#include <mori/base/result.hpp>
+#include <mori/shmem.h>
+
+#include <cstdint>
+#include <string>
+
+namespace mori::shmem_core {
+
+struct settings {
+  int pe = 0;
+  int pe_count = 0;
+  int32_t heap_mode = MORI_SHMEM_HEAP_STATIC;
+  uint64_t heap_bytes = 0;
+  uint64_t bootstrap_timeout_ns = 0;
+  uint64_t wait_timeout_ns = 0;
+  uint64_t heartbeat_timeout_ns = 0;
+  bool disable_p2p = false;
+  int worker_count = 0;        // 0: decided once the node's PEs are known
+  int queue_pair_per_pe_count = 1;
+  std::string heap_directory;  // empty: memfd
+  std::string node_id;         // empty: the machine's own
+};
+
+inline constexpr int largest_pe_count = 4096;
+inline constexpr int largest_worker_count = 1024;
+inline constexpr uint64_t smallest_heap_bytes = 64 << 10;
+inline constexpr uint64_t largest_heap_bytes = uint64_t{1} << 44;
+inline constexpr uint64_t smallest_heartbeat_ns = 100'000'000;
+
+base::result<settings> read_settings(const mori_shmem_options* options);
+
+// Cores that this process may run on.
+int usable_core_count();
+
+}  // namespace mori::shmem_core
