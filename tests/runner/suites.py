@@ -1,0 +1,84 @@
+"""The suites of tests/run.sh: what each runs, what must come before it, how long it may take.
+
+Budgets are wall-clock seconds on a machine of two cores with nothing in its compiler cache, other
+suites running beside; a suite that overruns has failed. `load` says how many of the cores it fills:
+a suite starts when its load fits beside those that run. The order of the list is the order in which
+suites start where nothing else decides.
+"""
+
+import dataclasses
+import pathlib
+import shutil
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build"
+RELEASE = BUILD / "release"
+MESON = str(BUILD / "venv/bin/meson")
+PYTHON = sys.executable
+
+
+@dataclasses.dataclass
+class Suite:
+    name: str
+    budget_s: int
+    commands: list  # run one after the other, from the root of the tree
+    after: tuple = ()
+    load: int = 1
+    environment: dict = dataclasses.field(default_factory=dict)
+    meson_log: pathlib.Path = None  # where `meson test` leaves the counts
+    counted: bool = True  # False: a build; only its failure counts
+
+
+def setup(folder, *options):
+    again = ["--reconfigure"] if (folder / "build.ninja").exists() else []
+    return [MESON, "setup", *again, str(folder), str(ROOT), *options]
+
+
+def ninja(folder):
+    return ["ninja", "-C", str(folder), "-j2"]
+
+
+def meson_test(folder, suite, *options):
+    return [MESON, "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--logbase", suite,
+            "--num-processes", "2", "--suite", suite, *options]
+
+
+def of_release(name, budget_s, **more):
+    """The Meson tests of one suite in the release build."""
+    return Suite(name, budget_s, [meson_test(RELEASE, name)], after=("build",),
+                 meson_log=RELEASE / f"meson-logs/{name}.json", **more)
+
+
+def sanitized(name, sanitizers, environment):
+    """The crates' unit tests under sanitizers, built by clang: a second compiler for all sources."""
+    folder = BUILD / name
+    clang = next((c for c in ("19", "20", "21", "22") if shutil.which(f"clang++-{c}")), None)
+    compilers = {"CC": f"clang-{clang}", "CXX": f"clang++-{clang}"} if clang else {}
+    options = [f"-Db_sanitize={sanitizers}", "-Db_lundef=false", "-Dbuildtype=debugoptimized",
+               "-Doptimization=1", "-Db_ndebug=false", "-Dtests=enabled", "-Dconsumers=disabled",
+               "-Dmodules=disabled", "-Damd=disabled", "-Dnvidia=disabled"]
+    # Without address randomisation: ThreadSanitizer's fixed shadow collides with it on some kernels.
+    test = ["setarch", "-R", *meson_test(folder, "unit", "--timeout-multiplier", "4")]
+    return Suite(name, 300, [setup(folder, *options), ninja(folder), test], after=("build",), load=2,
+                 environment={**compilers, **environment}, meson_log=folder / "meson-logs/unit.json")
+
+
+def all_suites():
+    return [
+        Suite("tidy", 60, [[PYTHON, "tests/tidy/run", "--strict"]]),
+        Suite("build", 240, [setup(RELEASE, "-Dtests=enabled", "-Dconsumers=enabled"),
+                             ninja(RELEASE)], load=2, counted=False),
+        of_release("unit", 120),
+        of_release("abi", 90),
+        of_release("ffi", 90),
+        of_release("modules", 60),
+        of_release("multi", 180),
+        Suite("python", 240, [[PYTHON, "-m", "pytest", "-q", "python/tests"]], after=("build",)),
+        sanitized("asan", "address,undefined",
+                  {"ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
+                   "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}),
+        sanitized("tsan", "thread", {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}),
+        Suite("alone", 180, [[PYTHON, "tests/alone.py", str(BUILD / "alone"), MESON]],
+              after=("build",), load=2),
+    ]
