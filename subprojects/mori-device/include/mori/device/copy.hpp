@@ -1,0 +1,36 @@
+// copy.hpp - bulk copies by a group, any size and alignment:
+//
+//   copy(group, to, from, bytes)
+//   copy_streaming(group, to, from, bytes)   for data that this processor will not
+//                                            read again, such as rows going to a peer
+//
+// No synchronisation is implied. Before a flag tells somebody of the data, every lane
+// executes fence<scope::system, order::release>() (for a group) or at least a
+// release store (one lane, copy() only). After copy_streaming() the fence is
+// needed on the host too: it drains the streaming stores, which a release store does not.
+// The ranges must not overlap.
+#pragma once
+
+#include <mori/device/group.hpp>
+
+#if defined(MORI_TARGET_HOST)
+#include <mori/device/copy_host.hpp>
+#else
+#include <mori/device/copy_gpu.hpp>
+#endif
+
+namespace mori::device {
+
+template <class Group>
+MORI_HOT void copy(const Group& group, void* to, const void* from, usz bytes) {
+  bulk::copy(group.rank(), group.size(), static_cast<u8*>(to), static_cast<const u8*>(from),
+             bytes);
+}
+
+template <class Group>
+MORI_HOT void copy_streaming(const Group& group, void* to, const void* from, usz bytes) {
+  bulk::copy_streaming(group.rank(), group.size(), static_cast<u8*>(to),
+                       static_cast<const u8*>(from), bytes);
+}
+
+}  // namespace mori::device

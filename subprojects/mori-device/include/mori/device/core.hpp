@@ -1,0 +1,108 @@
+// core.hpp - the language layer: what a kernel may assume on every processor.
+// Fixed-width integers, the function and memory qualifiers of the language that
+// is being compiled, memory scopes and orders. One kernel source is compiled
+// for the host, for AMD (clang -x hip) and for NVIDIA (nvcc); this folder is the
+// only place that knows which. No header here includes a standard header, so
+// none needs a device library, and no inline library code that was compiled for
+// one instruction set can replace another translation unit's copy.
+//
+// Read next: atomic.hpp (memory model), group.hpp (lanes, waves, blocks),
+// kernel.hpp (how a kernel is written).
+#pragma once
+
+// The processor that this pass generates code for.
+#if defined(__AMDGCN__)
+#define MORI_TARGET_AMD 1
+#elif defined(__CUDA_ARCH__) || defined(__NVPTX__)
+#define MORI_TARGET_NVIDIA 1
+#else
+#define MORI_TARGET_HOST 1
+#endif
+
+// MORI_DEVICE: a function that kernels call. MORI_SHARED: a variable that the
+// lanes of a block share (on the host a block has one lane, so it is an
+// ordinary local). MORI_HOT: inlined whatever the optimiser thinks.
+#if defined(__HIP__) || defined(__CUDACC__) || defined(__CUDA__)
+#define MORI_LANGUAGE_GPU 1
+#define MORI_DEVICE __attribute__((device)) inline
+#define MORI_HOT __attribute__((device)) inline __attribute__((always_inline))
+#define MORI_SHARED __attribute__((shared))
+#define MORI_GLOBAL __attribute__((global))
+#else
+#define MORI_DEVICE inline
+#define MORI_HOT inline __attribute__((always_inline))
+#define MORI_SHARED
+#define MORI_GLOBAL
+#endif
+
+// Set when the thread sanitizer watches; see fence() in atomic_host.hpp.
+#if defined(__SANITIZE_THREAD__)
+#define MORI_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define MORI_TSAN 1
+#endif
+#endif
+
+namespace mori::device {
+
+using u8 = __UINT8_TYPE__;
+using u16 = __UINT16_TYPE__;
+using u32 = __UINT32_TYPE__;
+using u64 = __UINT64_TYPE__;  // the type of uint64_t, so structs of the C headers mix freely
+using i8 = __INT8_TYPE__;
+using i16 = __INT16_TYPE__;
+using i32 = __INT32_TYPE__;
+using i64 = __INT64_TYPE__;
+using usz = __SIZE_TYPE__;
+using uptr = __UINTPTR_TYPE__;
+
+// Who must agree on the order of two accesses. device: all blocks of one GPU.
+// system: also other GPUs, the host and other processes.
+enum class scope { thread, wave, block, device, system };
+
+enum class order {
+  relaxed = __ATOMIC_RELAXED,
+  acquire = __ATOMIC_ACQUIRE,
+  release = __ATOMIC_RELEASE,
+  acq_rel = __ATOMIC_ACQ_REL,
+  seq_cst = __ATOMIC_SEQ_CST
+};
+
+template <class T>
+MORI_HOT T min(T a, T b) {
+  return b < a ? b : a;
+}
+template <class T>
+MORI_HOT T max(T a, T b) {
+  return a < b ? b : a;
+}
+template <class T>
+MORI_HOT T ceil_div(T value, T divisor) {
+  return value / divisor + (value % divisor != 0 ? 1 : 0);
+}
+
+// States carry addresses as u64 (they cross language and process boundaries).
+template <class T>
+MORI_HOT T* pointer(u64 address) {
+  return reinterpret_cast<T*>(static_cast<uptr>(address));
+}
+template <class T>
+MORI_HOT u64 address(T* p) {
+  return static_cast<u64>(reinterpret_cast<uptr>(p));
+}
+
+template <class To, class From>
+MORI_HOT To bit_cast(From value) {
+  static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size");
+  return __builtin_bit_cast(To, value);
+}
+
+template <class A, class B>
+inline constexpr bool same_type = false;
+template <class A>
+inline constexpr bool same_type<A, A> = true;
+
+}  // namespace mori::device
+
+#include <mori/device/atomic.hpp>

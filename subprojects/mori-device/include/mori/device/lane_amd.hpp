@@ -1,0 +1,43 @@
+// lane_amd.hpp - lanes of the AMD back end, by compiler builtins alone. Included
+// by group.hpp, which documents the interface.
+//
+// gfx9 waves have 64 lanes; nothing here assumes it (the builtins that give a
+// 64-bit mask do so for both sizes). The block's size comes from the implicit
+// kernel arguments of code object version 5.
+#pragma once
+
+#include <mori/device/lane_words.hpp>
+
+namespace mori::device::lane {
+
+inline constexpr bool wave_is_single = false;
+inline constexpr u32 max_waves = 32;  // 1024 lanes in waves of at least 32
+
+MORI_HOT u32 wave_rank() {
+  return __builtin_amdgcn_mbcnt_hi(~0u, __builtin_amdgcn_mbcnt_lo(~0u, 0u));
+}
+MORI_HOT u32 wave_size() { return __builtin_amdgcn_wavefrontsize(); }
+MORI_HOT void wave_sync() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "wavefront");
+  __builtin_amdgcn_wave_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "wavefront");
+}
+MORI_HOT u64 ballot(bool flag) { return __builtin_amdgcn_ballot_w64(flag); }
+MORI_HOT u32 shuffle(u32 word, u32 source) {
+  return static_cast<u32>(
+      __builtin_amdgcn_ds_bpermute(static_cast<int>(source * 4), static_cast<int>(word)));
+}
+MORI_HOT u32 broadcast(u32 word, u32 root) {
+  return static_cast<u32>(
+      __builtin_amdgcn_readlane(static_cast<int>(word), static_cast<int>(root)));
+}
+MORI_HOT u32 block_rank() { return __builtin_amdgcn_workitem_id_x(); }
+MORI_HOT u32 block_size() { return __builtin_amdgcn_workgroup_size_x(); }
+MORI_HOT u32 grid_rank() { return __builtin_amdgcn_workgroup_id_x(); }
+MORI_HOT void block_sync() {
+  __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
+  __builtin_amdgcn_s_barrier();
+  __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
+}
+
+}  // namespace mori::device::lane

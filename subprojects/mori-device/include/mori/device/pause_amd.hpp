@@ -1,0 +1,34 @@
+// pause_amd.hpp - how a waiting AMD lane passes the time. Included by wait.hpp.
+//
+// s_sleep n idles the wave for about 64 n clocks. The clock is the
+// constant-rate counter that s_memrealtime reads: 100 MHz on gfx9, so 10 ns a tick.
+#pragma once
+
+#include <mori/device/core.hpp>
+
+namespace mori::device::pause {
+
+inline constexpr u64 ns_per_tick = 10;
+
+MORI_HOT u64 now_ns() { return __builtin_readsteadycounter() * ns_per_tick; }
+
+// Nobody sleeps on a futex here.
+MORI_HOT void ring(u32*, u32*) {}
+
+class state {
+ public:
+  MORI_HOT state(u64, u32*, u32*) {}
+  MORI_HOT bool is_clock_due() const { return polls_ % 16 == 0; }
+  template <class IsMet>
+  MORI_HOT void next(IsMet) {
+    if (++polls_ < 16)
+      __builtin_amdgcn_s_sleep(1);
+    else
+      __builtin_amdgcn_s_sleep(16);
+  }
+
+ private:
+  u32 polls_ = 0;
+};
+
+}  // namespace mori::device::pause

@@ -1,0 +1,159 @@
+// wait.hpp - the only way that device code waits: bounded, polite, and ended by
+// an abort. wait_until() polls one word with system-scope acquire loads until a
+// predicate holds. It gives up when the budget has passed (the first
+// fault of the context is then recorded), and at once when the abort word is set
+// or a fault is already there. Nothing here can wait for ever.
+//
+// How it is polite:
+//   host    spins `spin_count` polls, yields a few times, then sleeps on a
+//           doorbell (a futex word) for at most about 1 ms at a time, so that a
+//           ring that was missed costs no more than that;
+//   GPUs    sleep between polls, doubling up to about a microsecond.
+//
+// How a writer wakes a sleeper: after its store it calls ring_doorbell(), which
+// costs one load when nobody sleeps. Needed order (store, then load of
+// waiter_count; sleeper: increment, then load of the word): both sides have a full
+// barrier between the two, so at least one sees the other. The writer must
+// therefore store by an atomic read-modify-write or have executed a
+// sequentially consistent fence.
+#pragma once
+
+#include <mori/base.h>
+#include <mori/device/group.hpp>
+#include <mori/shmem_device.h>
+
+#if defined(MORI_TARGET_AMD)
+#include <mori/device/pause_amd.hpp>
+#elif defined(MORI_TARGET_NVIDIA)
+#include <mori/device/pause_nvidia.hpp>
+#else
+#include <mori/device/pause_host.hpp>
+#endif
+
+namespace mori::device {
+
+// A futex word and the number of threads that sleep on it. Null on GPUs.
+struct doorbell {
+  u32* word;
+  u32* waiter_count;
+};
+
+// What bounds a wait. Addresses may be 0: no abort word, nowhere to record a fault.
+struct wait_limits {
+  u64 abort_word;  // address of u64
+  u64 fault;       // address of mori_shmem_fault
+  u64 budget_ns;
+  u64 spin_count;
+  u64 peer_left;  // address of u32[pe_count]: entries of PEs that have left are not 0
+};
+
+// What the fault says when the budget passes.
+struct wait_subject {
+  i32 operation;  // MORI_SHMEM_OP_*
+  i32 pe;         // whom we wait for, -1: nobody in particular
+  u64 awaited;
+};
+
+template <class T>
+struct wait_result {
+  T seen;    // the value last read
+  bool met;  // the predicate held for it
+};
+
+struct fault_record {
+  i32 status;
+  i32 operation;
+  i32 pe;
+  u64 awaited;
+  u64 seen;
+};
+
+// Records the first fault of a context; later ones are dropped.
+MORI_DEVICE void record_fault(u64 fault_address, const fault_record& what) {
+  if (fault_address == 0) return;
+  auto* fault = pointer<mori_shmem_fault>(fault_address);
+  u64 free = 0;
+  if (!compare_exchange<scope::system, order::acquire, u64>(&fault->claimed, free, 1)) return;
+  fault->status = what.status;
+  fault->operation = what.operation;
+  fault->pe = what.pe;
+  fault->reserved = 0;
+  fault->awaited = what.awaited;
+  fault->seen = what.seen;
+  store<scope::system, order::release, u64>(&fault->claimed, 2);
+}
+
+// Whether the PE that a wait names is known to have left: it will never come.
+MORI_HOT bool has_left(const wait_limits& limits, i32 pe) {
+  return limits.peer_left != 0 && pe >= 0 &&
+         load<scope::system, order::acquire>(pointer<const u32>(limits.peer_left) + pe) != 0;
+}
+
+// True once the context is aborted or has faulted.
+MORI_HOT bool is_ended(const wait_limits& limits) {
+  if (limits.abort_word != 0 &&
+      load<scope::system, order::relaxed>(pointer<const u64>(limits.abort_word)) != 0)
+    return true;
+  return limits.fault != 0 &&
+         load<scope::system, order::relaxed>(
+             &pointer<const mori_shmem_fault>(limits.fault)->claimed) != 0;
+}
+
+MORI_HOT void ring_doorbell(const doorbell& bell) {
+  pause::ring(bell.word, bell.waiter_count);
+}
+
+// One lane waits. Kept out of line of the first poll: the common case is "already there".
+template <class T, class Met>
+MORI_DEVICE wait_result<T> wait_slowly(const T* word, Met met, const wait_limits& limits,
+                                       const wait_subject& subject, const doorbell& bell) {
+  pause::state pauses(limits.spin_count, bell.word, bell.waiter_count);
+  u64 start_ns = 0;
+  for (;;) {
+    // Read before the word: what a PE stored before it left still counts.
+    const bool clock_due = pauses.is_clock_due();
+    const bool left = clock_due && has_left(limits, subject.pe);
+    const T seen = load<scope::system, order::acquire>(word);
+    if (met(seen)) return {seen, true};
+    if (clock_due) {
+      if (is_ended(limits)) return {seen, false};
+      const u64 now_ns = pause::now_ns();
+      if (start_ns == 0) start_ns = now_ns;
+      const bool expired = now_ns - start_ns >= limits.budget_ns;
+      if (left || expired) {
+        record_fault(limits.fault, {left ? MORI_E_PEER_DEAD : MORI_E_TIMEOUT, subject.operation,
+                                    subject.pe, subject.awaited, static_cast<u64>(seen)});
+        return {seen, false};
+      }
+    }
+    pauses.next([&] { return met(load<scope::system, order::acquire>(word)); });
+  }
+}
+
+// One lane waits until met(value of *word).
+template <class T, class Met>
+MORI_HOT wait_result<T> wait_until(const T* word, Met met, const wait_limits& limits,
+                                   const wait_subject& subject, const doorbell& bell) {
+  const T seen = load<scope::system, order::acquire>(word);
+  if (met(seen)) return {seen, true};
+  return wait_slowly(word, met, limits, subject, bell);
+}
+
+// A group waits: lane 0 polls, all lanes get the result and have acquired.
+template <class Group, class T, class Met>
+MORI_HOT wait_result<T> group_wait_until(const Group& group, const T* word, Met met,
+                                         const wait_limits& limits, const wait_subject& subject,
+                                         const doorbell& bell) {
+  if constexpr (Group::single) {
+    return wait_until(word, met, limits, subject, bell);
+  } else {
+    wait_result<T> result{};
+    if (group.rank() == 0) result = wait_until(word, met, limits, subject, bell);
+    result.seen = group.broadcast(result.seen);
+    result.met = group.broadcast(static_cast<u32>(result.met)) != 0;
+    fence<scope::system, order::acquire>();
+    return result;
+  }
+}
+
+}  // namespace mori::device

@@ -1,0 +1,6 @@
+// Entry points of the runtime's test kernels.
+#include "runtime_kernels.hpp"
+
+MORI_KERNEL(mori_test_lockstep, mori::device_test::lockstep_args, mori::device_test::lockstep);
+MORI_KERNEL(mori_test_deserter, mori::device_test::deserter_args, mori::device_test::deserter);
+MORI_KERNEL(mori_test_saxpy, mori::device_test::saxpy_args, mori::device_test::saxpy);
