@@ -99,6 +99,12 @@ MORI_HOT bool is_ended(const wait_limits& limits) {
              &pointer<const mori_shmem_fault>(limits.fault)->claimed) != 0;
 }
 
+// True once the PE that is waited for has left the group: it will never come.
+MORI_DEVICE bool has_left(const wait_limits& limits, i32 pe) {
+  return limits.peer_left != 0 && pe >= 0 &&
+         load<scope::system, order::acquire>(pointer<const u32>(limits.peer_left) + pe) != 0;
+}
+
 MORI_HOT void ring_doorbell(const doorbell& bell) {
   pause::ring(bell.word, bell.waiter_count);
 }
@@ -117,6 +123,14 @@ MORI_DEVICE wait_result<T> wait_slowly(const T* word, Met met, const wait_limits
     if (met(seen)) return {seen, true};
     if (clock_due) {
       if (is_ended(limits)) return {seen, false};
+      if (has_left(limits, subject.pe)) {
+        // Its last stores came before its farewell.
+        const T last = load<scope::system, order::acquire>(word);
+        if (met(last)) return {last, true};
+        record_fault(limits.fault, {MORI_E_PEER_DEAD, subject.operation, subject.pe,
+                                    subject.awaited, static_cast<u64>(last)});
+        return {last, false};
+      }
       const u64 now_ns = pause::now_ns();
       if (start_ns == 0) start_ns = now_ns;
       const bool expired = now_ns - start_ns >= limits.budget_ns;
