@@ -207,14 +207,17 @@ def guards_of(source):
 
 
 def check_guards():
-    """Each exported function that returns a status is one call of the guard."""
+    """Each exported function that returns a status is one call of the guard, or of another such
+    function, but for clearing the handle or pointer that it returns."""
+    cleared = r"(?:\s*if \((\w+) != nullptr\) \*\1 = nullptr;)*"
     for path in tree.c_files():
         if path.suffix != ".cpp" or "capi" not in path.parts or "src" not in path.parts:
             continue
         source = tree.code(path)
         names = "|".join(guards_of(source))
         for found in re.finditer(r"^mori_status (mori_\w+)\([^;{]*\) (?:noexcept )?\{", source, re.M):
-            if not re.match(rf"\s*return (?:[\w:]*::)?(?:{names})\(", source[found.end():]):
+            body = source[found.end():]
+            if not re.match(rf"{cleared}\s*return (?:[\w:]*::)?(?:{names}|mori_\w+)\(", body):
                 number = source.count("\n", 0, found.start()) + 1
                 yield f"{path}:{number}: {found[1]} is not one call of the guard"
 
