@@ -17,6 +17,7 @@ HEADERS = ("base", "shmem_device", "shmem", "ep", "io")
 class Struct:
     name: str
     fields: list  # names in order
+    types: dict  # field name -> C type, array bounds at its end: "uint64_t", "char[240]"
     comments: dict  # field name -> text of the comment beside it
 
 
@@ -64,19 +65,20 @@ def split_declarations(text):
 
 
 def parse_struct(name, body):
-    fields, comments, last = [], {}, None
+    fields, types, comments, last = [], {}, {}, None
     for piece in re.finditer(r"/\*(.*?)\*/|([^;/]+);", body, re.S):
         if piece[1] is not None:
             if last:
                 comments[last] = " ".join((comments.get(last, "") + piece[1]).split())
             continue
         declaration = " ".join(piece[2].split())
-        match = re.fullmatch(r"(?:const )?\w+ \*?(\w+)((?:\[\d+\])*)", declaration)
+        match = re.fullmatch(r"((?:const )?\w+ \*?)(\w+)((?:\[\d+\])*)", declaration)
         if not match:
             raise ValueError(f"struct {name}: cannot read field {declaration!r}")
-        last = match[1]
+        last = match[2]
         fields.append(last)
-    return Struct(name, fields, comments)
+        types[last] = match[1].strip() + match[3]
+    return Struct(name, fields, types, comments)
 
 
 def parse_function(declaration, comment):
