@@ -18,12 +18,16 @@ def main(program, record, write):
         record.write_text(now)
         return 0
     before = record.read_text()
-    changes = list(difflib.unified_diff(before.splitlines(), now.splitlines(), "recorded", "now", n=2))
+    changes = list(
+        difflib.unified_diff(before.splitlines(), now.splitlines(), "recorded", "now", n=2)
+    )
     print("\n".join(changes))
     for kind in ("struct", "enum", "typedef"):
         same = [line for line in before.splitlines() if line.startswith(kind)]
         print(f"{len(same)} {kind}s recorded")
-    print("ok - layout is as recorded" if not changes else "not ok - layout differs from layout.txt")
+    print(
+        "ok - layout is as recorded" if not changes else "not ok - layout differs from layout.txt"
+    )
     return 1 if changes else 0
 
 

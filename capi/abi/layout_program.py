@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes a C program that prints what a compiler makes of the headers: the size of every struct, the
-offset and size of every field, the value of every enumerator. Its output is kept in layout.txt.
+"""Writes a C program that prints what a compiler makes of the headers: the size of every struct,
+the offset and size of every field, the value of every enumerator. layout.txt keeps its output.
 
 usage: layout_program.py CAPI_FOLDER OUTPUT.c
 """
@@ -26,7 +26,7 @@ def program(headers):
         for struct in header.structs:
             lines.append(f'  printf("struct %zu {struct.name}\\n", sizeof({struct.name}));')
             lines += [f"  FIELD({struct.name}, {field});" for field in struct.fields]
-    return "\n".join(lines + ["  return 0;", "}", ""])
+    return "\n".join([*lines, "  return 0;", "}", ""])
 
 
 if __name__ == "__main__":

@@ -29,8 +29,9 @@ def link_libraries(folder, paths):
 def run_client(client, libraries, *arguments):
     """Runs a client with those libraries alone. LD_LIBRARY_PATH comes before its RUNPATH."""
     environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
-    done = subprocess.run([str(client), *arguments], env=environment, capture_output=True,
-                          text=True, timeout=60)
+    done = subprocess.run(
+        [str(client), *arguments], env=environment, capture_output=True, text=True, timeout=60
+    )
     if done.returncode or not done.stdout.endswith("moe_layer: OK\n"):
         return [f"exit code {done.returncode}", *(done.stdout + done.stderr).splitlines()[-8:]]
     return []
@@ -38,18 +39,41 @@ def run_client(client, libraries, *arguments):
 
 def compile_client(capi, frozen, libraries, program):
     done = subprocess.run(
-        ["cc", "-std=c11", "-Wall", "-Werror", f"-I{frozen}/include",
-         str(capi / "examples/moe_layer.c"), "-o", str(program),
-         *(str(libraries / f"libmori-{name}.so.0") for name in ("ep", "shmem")), "-pthread"],
-        capture_output=True, text=True, timeout=60)
+        [
+            "cc",
+            "-std=c11",
+            "-Wall",
+            "-Werror",
+            f"-I{frozen}/include",
+            str(capi / "examples/moe_layer.c"),
+            "-o",
+            str(program),
+            *(str(libraries / f"libmori-{name}.so.0") for name in ("ep", "shmem")),
+            "-pthread",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     return done.stderr.splitlines() if done.returncode else []
 
 
 def check_abi(frozen, capi, name, library):
     done = subprocess.run(
-        ["abidiff", "--no-added-syms", "--headers-dir1", f"{frozen}/include", "--headers-dir2",
-         f"{capi}/include", str(frozen / f"mori-{name}.abi"), str(pathlib.Path(library).resolve())],
-        capture_output=True, text=True, timeout=60)
+        [
+            "abidiff",
+            "--no-added-syms",
+            "--headers-dir1",
+            f"{frozen}/include",
+            "--headers-dir2",
+            f"{capi}/include",
+            str(frozen / f"mori-{name}.abi"),
+            str(pathlib.Path(library).resolve()),
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     if done.returncode & (ABIDIFF_ERROR | ABIDIFF_USAGE | ABIDIFF_INCOMPATIBLE):
         return [f"abidiff: {done.returncode}", *(done.stdout + done.stderr).splitlines()[:40]]
     return []
@@ -113,5 +137,10 @@ def main(capi, client, today):
 
 
 if __name__ == "__main__":
-    sys.exit(main(pathlib.Path(sys.argv[1]).resolve(), sys.argv[2],
-                  dict(pair.split("=", 1) for pair in sys.argv[3:])))
+    sys.exit(
+        main(
+            pathlib.Path(sys.argv[1]).resolve(),
+            sys.argv[2],
+            dict(pair.split("=", 1) for pair in sys.argv[3:]),
+        )
+    )

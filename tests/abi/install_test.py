@@ -15,18 +15,39 @@ import sys
 import tempfile
 
 MESON = os.environ.get("MESON", "meson")
-C_HEADERS = {"mori.h", "mori/base.h", "mori/shmem.h", "mori/shmem_device.h", "mori/ep.h",
-             "mori/io.h"}
+C_HEADERS = {
+    "mori.h",
+    "mori/base.h",
+    "mori/shmem.h",
+    "mori/shmem_device.h",
+    "mori/ep.h",
+    "mori/io.h",
+}
 PROGRAM = """#include <mori/{0}.h>
 int main(void) {{ return mori_{0}_version() == MORI_VERSION_PACK({1}) ? 0 : 1; }}
 """
 
 
 def install(build, target, tag, skipped):
-    command = [MESON, "install", "-C", str(build), "--no-rebuild", "--quiet", "--tags", tag,
-               "--skip-subprojects", ",".join(skipped)]
-    subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL,
-                   env={**os.environ, "DESTDIR": str(target)})
+    command = [
+        MESON,
+        "install",
+        "-C",
+        str(build),
+        "--no-rebuild",
+        "--quiet",
+        "--tags",
+        tag,
+        "--skip-subprojects",
+        ",".join(skipped),
+    ]
+    subprocess.run(
+        command,
+        check=True,
+        timeout=60,
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "DESTDIR": str(target)},
+    )
     return {str(path.relative_to(target)) for path in target.rglob("*") if not path.is_dir()}
 
 
@@ -34,17 +55,26 @@ def expected(name, tag):
     """Patterns of the files that belong to one library."""
     if tag == "runtime":
         return [rf".*/libmori-{name}\.so\.0(\.\d+\.\d+)?"]
-    more = {"shmem": [r".*/include/mori/device_api/.*\.hpp", r".*/include/mori/cpp/.*\.hpp"],
-            "ep": [], "io": []}[name]
-    return [rf".*/libmori-{name}\.so", rf".*/pkgconfig/mori-{name}\.pc",
-            rf".*/include/mori/{name}\.hpp", rf".*/mori/modules/{name}\.cppm", *more]
+    more = {
+        "shmem": [r".*/include/mori/device_api/.*\.hpp", r".*/include/mori/cpp/.*\.hpp"],
+        "ep": [],
+        "io": [],
+    }[name]
+    return [
+        rf".*/libmori-{name}\.so",
+        rf".*/pkgconfig/mori-{name}\.pc",
+        rf".*/include/mori/{name}\.hpp",
+        rf".*/mori/modules/{name}\.cppm",
+        *more,
+    ]
 
 
 def check_files(name, tag, files):
     patterns = expected(name, tag)
     own = {file for file in files if any(re.fullmatch(p, file) for p in patterns)}
-    shared = {file for file in files - own
-              if tag == "devel" and file.split("/include/")[-1] in C_HEADERS}
+    shared = {
+        file for file in files - own if tag == "devel" and file.split("/include/")[-1] in C_HEADERS
+    }
     for file in sorted(files - own - shared):
         yield f"{file} does not belong to {name} ({tag})"
     for pattern in patterns:
@@ -57,15 +87,28 @@ def check_files(name, tag, files):
 def check_use(name, target, version):
     """Compiles, links and runs a program through pkg-config, with the installed files alone."""
     pkgconfig = next(target.rglob("pkgconfig"))
-    environment = {**os.environ, "PKG_CONFIG_SYSROOT_DIR": str(target),
-                   "PKG_CONFIG_LIBDIR": str(pkgconfig), "LD_LIBRARY_PATH": str(pkgconfig.parent)}
-    flags = subprocess.run(["pkg-config", "--cflags", "--libs", f"mori-{name}"], check=True,
-                           env=environment, capture_output=True, text=True).stdout.split()
+    environment = {
+        **os.environ,
+        "PKG_CONFIG_SYSROOT_DIR": str(target),
+        "PKG_CONFIG_LIBDIR": str(pkgconfig),
+        "LD_LIBRARY_PATH": str(pkgconfig.parent),
+    }
+    flags = subprocess.run(
+        ["pkg-config", "--cflags", "--libs", f"mori-{name}"],
+        check=True,
+        env=environment,
+        capture_output=True,
+        text=True,
+    ).stdout.split()
     source, program = target / "use.c", target / "use"
     source.write_text(PROGRAM.format(name, version.replace(".", ", ")))
     link = [f"-Wl,-rpath-link,{pkgconfig.parent}"]
-    built = subprocess.run(["cc", "-std=c11", "-Wall", "-Werror", str(source), *flags, *link, "-o",
-                            str(program)], capture_output=True, text=True, timeout=60)
+    built = subprocess.run(
+        ["cc", "-std=c11", "-Wall", "-Werror", str(source), *flags, *link, "-o", str(program)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     if built.returncode:
         return [built.stderr.strip()]
     ran = subprocess.run([str(program)], env=environment, timeout=30)

@@ -14,7 +14,9 @@ import sys
 NEEDED = {"libc.so.6", "libm.so.6", "libstdc++.so.6", "libgcc_s.so.1", "ld-linux-x86-64.so.2"}
 NEEDED_MORE = {"ep": {"libmori-shmem.so.0"}}
 # Vendor libraries are opened at run time; what ships inside must be inside.
-FOREIGN = re.compile(r"^(ibv_|rdma_|hip|hsa_|cu[A-Z]|cuda|nccl|sodium_|crypto_|randombytes|_ZN3fmt)")
+FOREIGN = re.compile(
+    r"^(ibv_|rdma_|hip|hsa_|cu[A-Z]|cuda|nccl|sodium_|crypto_|randombytes|_ZN3fmt)"
+)
 GLIBC_WHEEL, GLIBC_MAX = (2, 34), (2, 36)
 MAX_BYTES = 20 << 20
 
@@ -31,8 +33,10 @@ def exported(library):
 
 
 def undefined(library):
-    return [line.split()[-1].split("@")[0]
-            for line in output("nm", "-D", "--undefined-only", library).splitlines()]
+    return [
+        line.split()[-1].split("@")[0]
+        for line in output("nm", "-D", "--undefined-only", library).splitlines()
+    ]
 
 
 def check_symbols(library, record):
@@ -51,8 +55,11 @@ def check_map(library, capi, name):
     now = set(exported(library))
     faults = [f"in the version script only: {line}" for line in sorted(wanted - now)]
     faults += [f"in the library only: {line}" for line in sorted(now - wanted)]
-    return faults + [f"not a name of this library: {line}" for line in sorted(now)
-                     if not line.startswith(f"mori_{name}_")]
+    return faults + [
+        f"not a name of this library: {line}"
+        for line in sorted(now)
+        if not line.startswith(f"mori_{name}_")
+    ]
 
 
 def check_dynamic(library, name):
@@ -84,8 +91,10 @@ def check_undefined(library):
 def check_glibc(library):
     found = re.findall(r"\bGLIBC_(\d+)\.(\d+)", output("readelf", "-VW", library))
     newest = max((int(major), int(minor)) for major, minor in found)
-    print(f"  newest glibc symbol version: {newest[0]}.{newest[1]}"
-          + (" (above what a wheel may use)" if newest > GLIBC_WHEEL else ""))
+    print(
+        f"  newest glibc symbol version: {newest[0]}.{newest[1]}"
+        + (" (above what a wheel may use)" if newest > GLIBC_WHEEL else "")
+    )
     return [f"needs glibc {newest[0]}.{newest[1]}"] if newest > GLIBC_MAX else []
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Binds to the libraries with ctypes alone; struct classes come from the C headers. Two PEs, threads
-of this process, dispatch and combine what dlopen_client.c describes.
+"""Binds to the libraries with ctypes alone; struct classes come from the C headers. Two PEs,
+threads of this process, dispatch and combine what dlopen_client.c describes.
 
 usage: ctypes_client.py CAPI_FOLDER LIBMORI_SHMEM.so LIBMORI_EP.so
 """
@@ -13,8 +13,14 @@ import threading
 
 PES, TOKENS, HIDDEN = 2, 2, 4
 F32 = 1
-INTEGERS = {"int32_t": ctypes.c_int32, "mori_status": ctypes.c_int32, "uint8_t": ctypes.c_uint8,
-            "uint32_t": ctypes.c_uint32, "uint64_t": ctypes.c_uint64, "char": ctypes.c_char}
+INTEGERS = {
+    "int32_t": ctypes.c_int32,
+    "mori_status": ctypes.c_int32,
+    "uint8_t": ctypes.c_uint8,
+    "uint32_t": ctypes.c_uint32,
+    "uint64_t": ctypes.c_uint64,
+    "char": ctypes.c_char,
+}
 
 
 def field_type(name):
@@ -39,7 +45,7 @@ def struct_classes(capi):
     return classes
 
 
-class Failure(Exception):
+class CallError(Exception):
     pass
 
 
@@ -65,23 +71,34 @@ class Libraries:
         status = getattr(self.ep, name)(*arguments, ctypes.byref(error))
         if status != 0:
             text = self.shmem.mori_shmem_status_name(status).decode()
-            raise Failure(f"{name}: {text}: {error.message.decode()}")
+            raise CallError(f"{name}: {text}: {error.message.decode()}")
 
 
 def exchange(lib, pe, ep):
     tokens = (ctypes.c_float * (TOKENS * HIDDEN))(
-        *(10 * pe + i // HIDDEN for i in range(TOKENS * HIDDEN)))
+        *(10 * pe + i // HIDDEN for i in range(TOKENS * HIDDEN))
+    )
     indices = (ctypes.c_int32 * TOKENS)(*((pe + token) % PES for token in range(TOKENS)))
-    send = lib.sized("mori_ep_dispatch_args", input=ctypes.addressof(tokens),
-                     indices=ctypes.addressof(indices), token_count=TOKENS, dtype=F32)
+    send = lib.sized(
+        "mori_ep_dispatch_args",
+        input=ctypes.addressof(tokens),
+        indices=ctypes.addressof(indices),
+        token_count=TOKENS,
+        dtype=F32,
+    )
     received = lib.sized("mori_ep_dispatch_result")
     lib.call("mori_ep_dispatch", ep, ctypes.byref(send), ctypes.byref(received))
     count = received.recv_token_count * HIDDEN
     rows = (ctypes.c_float * count).from_address(received.out)
     outputs = (ctypes.c_float * max(count, 1))(*(value * (pe + 2) for value in rows))
-    back = lib.sized("mori_ep_combine_args", input=ctypes.addressof(outputs),
-                     indices=ctypes.addressof(indices), token_count=TOKENS,
-                     input_row_count=received.recv_token_count, dtype=F32)
+    back = lib.sized(
+        "mori_ep_combine_args",
+        input=ctypes.addressof(outputs),
+        indices=ctypes.addressof(indices),
+        token_count=TOKENS,
+        input_row_count=received.recv_token_count,
+        dtype=F32,
+    )
     combined = lib.sized("mori_ep_combine_result")
     lib.call("mori_ep_combine", ep, ctypes.byref(back), ctypes.byref(combined))
     got = (ctypes.c_float * (TOKENS * HIDDEN)).from_address(combined.out)
@@ -91,15 +108,21 @@ def exchange(lib, pe, ep):
 def run_pe(lib, unique_id, pe, outcomes):
     shmem, ep = ctypes.c_void_p(), ctypes.c_void_p()
     options = lib.sized("mori_shmem_options", pe=pe, pe_count=PES, heap_bytes=1 << 20)
-    config = lib.sized("mori_ep_config", hidden_dim=HIDDEN, max_input_token_count=TOKENS,
-                       expert_per_rank_count=1, expert_per_token_count=1)
+    config = lib.sized(
+        "mori_ep_config",
+        hidden_dim=HIDDEN,
+        max_input_token_count=TOKENS,
+        expert_per_rank_count=1,
+        expert_per_token_count=1,
+    )
     try:
-        lib.call("mori_shmem_create", ctypes.byref(unique_id), ctypes.byref(options),
-                 ctypes.byref(shmem))
+        lib.call(
+            "mori_shmem_create", ctypes.byref(unique_id), ctypes.byref(options), ctypes.byref(shmem)
+        )
         lib.call("mori_ep_create", shmem, ctypes.byref(config), ctypes.byref(ep))
         outcomes[pe] = "" if exchange(lib, pe, ep) else "wrong values"
         lib.call("mori_shmem_barrier_all", shmem)
-    except Failure as failure:
+    except CallError as failure:
         outcomes[pe] = str(failure)
     lib.ep.mori_ep_destroy(ep)
     lib.shmem.mori_shmem_destroy(shmem)
@@ -108,9 +131,13 @@ def run_pe(lib, unique_id, pe, outcomes):
 def refuses_zero_pes(lib, unique_id):
     options = lib.sized("mori_shmem_options")
     try:
-        lib.call("mori_shmem_create", ctypes.byref(unique_id), ctypes.byref(options),
-                 ctypes.byref(ctypes.c_void_p()))
-    except Failure as failure:
+        lib.call(
+            "mori_shmem_create",
+            ctypes.byref(unique_id),
+            ctypes.byref(options),
+            ctypes.byref(ctypes.c_void_p()),
+        )
+    except CallError as failure:
         print(failure)
         return "MORI_E_INVALID" in str(failure)
     return False
@@ -123,8 +150,9 @@ def main(capi, shmem_path, ep_path):
     good = refuses_zero_pes(lib, unique_id)
     lib.call("mori_shmem_unique_id_create", ctypes.byref(unique_id))
     outcomes = ["did not finish"] * PES
-    threads = [threading.Thread(target=run_pe, args=(lib, unique_id, pe, outcomes))
-               for pe in range(PES)]
+    threads = [
+        threading.Thread(target=run_pe, args=(lib, unique_id, pe, outcomes)) for pe in range(PES)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

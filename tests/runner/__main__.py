@@ -33,8 +33,11 @@ def print_outcome(outcome):
     tally = f"{found.passed:5d} passed {found.failed:3d} failed" if suite.counted else " " * 23
     skipped = f" {found.skipped} skipped" if found.skipped else ""
     verdict = f"FAILED: {outcome.reason}" if outcome.reason else "ok"
-    print(f"{suite.name:12} {tally} {outcome.seconds:6.1f} s of {suite.budget_s:3d} s{skipped}  "
-          f"{verdict}", flush=True)
+    print(
+        f"{suite.name:12} {tally} {outcome.seconds:6.1f} s of {suite.budget_s:3d} s{skipped}  "
+        f"{verdict}",
+        flush=True,
+    )
     if outcome.closing_line:
         print(outcome.closing_line)
     if outcome.reason:

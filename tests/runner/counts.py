@@ -68,7 +68,9 @@ def count_meson(log):
         if test["result"] == "SKIP":
             counts += Counts(skipped=1)
         else:
-            counts += count_output(test.get("stdout") or "", test["result"] in ("OK", "EXPECTEDFAIL"))
+            counts += count_output(
+                test.get("stdout") or "", test["result"] in ("OK", "EXPECTEDFAIL")
+            )
     return counts
 
 

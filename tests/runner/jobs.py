@@ -4,6 +4,7 @@ A suite's commands run in a process group of their own; on overrun the group tha
 started is ended, nothing else. A suite whose predecessor failed does not run and counts as failed.
 """
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -30,10 +31,8 @@ def end_group(process):
             os.killpg(process.pid, signal_number)
         except ProcessLookupError:
             return
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(5)
-        except subprocess.TimeoutExpired:
-            pass
 
 
 def run_commands(suite, log, root):
@@ -43,8 +42,13 @@ def run_commands(suite, log, root):
         log.write(f"$ {' '.join(map(str, command))}\n")
         log.flush()
         process = subprocess.Popen(
-            command, cwd=root, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-            env={**os.environ, **suite.environment}, start_new_session=True,
+            command,
+            cwd=root,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, **suite.environment},
+            start_new_session=True,
         )
         try:
             code = process.wait(max(0.1, deadline - time.monotonic()))

@@ -40,45 +40,95 @@ def ninja(folder):
 
 
 def meson_test(folder, suite, *options):
-    return [MESON, "test", "-C", str(folder), "--no-rebuild", "--print-errorlogs", "--logbase", suite,
-            "--num-processes", "2", "--suite", suite, *options]
+    return [
+        MESON,
+        "test",
+        "-C",
+        str(folder),
+        "--no-rebuild",
+        "--print-errorlogs",
+        "--logbase",
+        suite,
+        "--num-processes",
+        "2",
+        "--suite",
+        suite,
+        *options,
+    ]
 
 
 def of_release(name, budget_s, **more):
     """The Meson tests of one suite in the release build."""
-    return Suite(name, budget_s, [meson_test(RELEASE, name)], after=("build",),
-                 meson_log=RELEASE / f"meson-logs/{name}.json", **more)
+    return Suite(
+        name,
+        budget_s,
+        [meson_test(RELEASE, name)],
+        after=("build",),
+        meson_log=RELEASE / f"meson-logs/{name}.json",
+        **more,
+    )
 
 
 def sanitized(name, sanitizers, environment):
-    """The crates' unit tests under sanitizers, built by clang: a second compiler for all sources."""
+    """The crates' unit tests under sanitizers, by clang: a second compiler for all sources."""
     folder = BUILD / name
     clang = next((c for c in ("19", "20", "21", "22") if shutil.which(f"clang++-{c}")), None)
     compilers = {"CC": f"clang-{clang}", "CXX": f"clang++-{clang}"} if clang else {}
-    options = [f"-Db_sanitize={sanitizers}", "-Db_lundef=false", "-Dbuildtype=debugoptimized",
-               "-Doptimization=1", "-Db_ndebug=false", "-Dtests=enabled", "-Dconsumers=disabled",
-               "-Dmodules=disabled", "-Damd=disabled", "-Dnvidia=disabled"]
-    # Without address randomisation: ThreadSanitizer's fixed shadow collides with it on some kernels.
+    options = [
+        f"-Db_sanitize={sanitizers}",
+        "-Db_lundef=false",
+        "-Dbuildtype=debugoptimized",
+        "-Doptimization=1",
+        "-Db_ndebug=false",
+        "-Dtests=enabled",
+        "-Dconsumers=disabled",
+        "-Dmodules=disabled",
+        "-Damd=disabled",
+        "-Dnvidia=disabled",
+    ]
+    # Without address randomisation: ThreadSanitizer's fixed shadow collides with it here and there.
     test = ["setarch", "-R", *meson_test(folder, "unit", "--timeout-multiplier", "4")]
-    return Suite(name, 300, [setup(folder, *options), ninja(folder), test], after=("build",), load=2,
-                 environment={**compilers, **environment}, meson_log=folder / "meson-logs/unit.json")
+    return Suite(
+        name,
+        300,
+        [setup(folder, *options), ninja(folder), test],
+        after=("build",),
+        load=2,
+        environment={**compilers, **environment},
+        meson_log=folder / "meson-logs/unit.json",
+    )
 
 
 def all_suites():
     return [
         Suite("tidy", 60, [[PYTHON, "tests/tidy/run", "--strict"]]),
-        Suite("build", 240, [setup(RELEASE, "-Dtests=enabled", "-Dconsumers=enabled"),
-                             ninja(RELEASE)], load=2, counted=False),
+        Suite(
+            "build",
+            240,
+            [setup(RELEASE, "-Dtests=enabled", "-Dconsumers=enabled"), ninja(RELEASE)],
+            load=2,
+            counted=False,
+        ),
         of_release("unit", 120),
         of_release("abi", 90),
         of_release("ffi", 90),
         of_release("modules", 60),
         of_release("multi", 180),
         Suite("python", 240, [[PYTHON, "-m", "pytest", "-q", "python/tests"]], after=("build",)),
-        sanitized("asan", "address,undefined",
-                  {"ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
-                   "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1"}),
+        sanitized(
+            "asan",
+            "address,undefined",
+            {
+                "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
+                "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+            },
+        ),
         sanitized("tsan", "thread", {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}),
-        Suite("alone", 180, [[PYTHON, "tests/alone.py", str(BUILD / "alone"), MESON]],
-              after=("build",), load=2),
+        Suite(
+            "alone",
+            180,
+            [[PYTHON, "tests/alone.py", str(BUILD / "alone"), MESON]],
+            after=("build",),
+            load=2,
+        ),
     ]

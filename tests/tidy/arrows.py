@@ -1,8 +1,8 @@
 """Which crate may include what, and which folder of a crate which other: docs and README files draw
 these arrows, this file enforces them over the #include lines."""
 
-from pathlib import PurePosixPath
 import re
+from pathlib import PurePosixPath
 
 import tree
 
@@ -16,7 +16,7 @@ ALLOWED = {
     "libmori-ep": ("subprojects/mori-base", "subprojects/mori-device"),
     "libmori-io": ("subprojects/mori-base", "subprojects/mori-device", "subprojects/mori-link"),
 }
-# What ep may see of shmem: its device header; the C++ wrapper and the tests also the public wrapper.
+# What ep may see of shmem: its device header; its C++ wrapper and tests also shmem's wrapper.
 EP_SEES = re.compile(r"mori/device_api/")
 EP_WRAPPER_SEES = re.compile(r"mori/(shmem\.hpp|cpp/)")
 INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*([<"])([^>"]+)[>"]', re.M)
@@ -36,13 +36,16 @@ def providers():
 
 
 def layers_of(crate):
-    """Folders of the crate's src/ in order, as its meson.build says in a comment."""
+    """Folders of the crate's src/ from the lowest up: in the order in which its meson.build first
+    names them, or as a comment there says ("Layers, bottom-up: ...")."""
     build = PurePosixPath(crate) / "meson.build"
     if build not in tree.files():
         return []
-    comments = re.findall(r"^# ?(.*)$", tree.text(build), re.M)
-    match = LAYERS.search(" ".join(comments))
-    return [name.strip() for name in match[1].split(",")] if match else []
+    text = tree.text(build)
+    comments = " ".join(re.findall(r"^# ?(.*)$", text, re.M))
+    if match := LAYERS.search(comments):
+        return [name.strip() for name in match[1].split(",")]
+    return list(dict.fromkeys(re.findall(r"'src/(\w+)/", text)))
 
 
 def check_crates():
@@ -56,15 +59,12 @@ def check_crates():
             if not name.startswith("mori"):
                 continue
             target = where.get(name)
+            ep_may = EP_SEES.match(name) or (public and EP_WRAPPER_SEES.match(name))
             if target is None:
                 yield f"{path}: no crate has <{name}>"
-            elif target in (crate, "capi") or target in ALLOWED[crate]:
-                continue
-            elif crate == "libmori-ep" and target == "libmori-shmem" and (
-                EP_SEES.match(name) or (public and EP_WRAPPER_SEES.match(name))
+            elif target not in (crate, "capi", *ALLOWED[crate]) and not (
+                crate == "libmori-ep" and target == "libmori-shmem" and ep_may
             ):
-                continue
-            else:
                 yield f"{path}: {crate} may not include <{name}> of {target}"
 
 
@@ -82,13 +82,16 @@ def check_consumers():
 def check_layers():
     for crate in tree.CRATES[1:]:
         sources = {path for path in tree.c_files() if path.is_relative_to(f"{crate}/src")}
-        folders = {path.relative_to(f"{crate}/src").parts[0] for path in sources
-                   if len(path.relative_to(f"{crate}/src").parts) > 1}
+        folders = {
+            path.relative_to(f"{crate}/src").parts[0]
+            for path in sources
+            if len(path.relative_to(f"{crate}/src").parts) > 1
+        }
         if not folders:
             continue
         order = layers_of(crate)
         if missing := sorted(folders - set(order)):
-            yield f"{crate}/meson.build: 'Layers, bottom-up: ...' does not name {', '.join(missing)}"
+            yield f"{crate}/meson.build: names no place among the layers for {', '.join(missing)}"
             continue
         for path in sorted(sources):
             yield from check_layer(crate, path, order)

@@ -6,9 +6,25 @@ from pathlib import PurePosixPath
 import tree
 
 TOP_LEVEL = {
-    "README.md", "LICENSE", "CHANGELOG.md", "meson.build", "meson_options.txt", "pyproject.toml",
-    "capi", "libmori-shmem", "libmori-ep", "libmori-io", "subprojects", "python", "tests", "docs",
-    "packaging", ".ci", ".gitignore", ".clang-format", ".clang-tidy",
+    "README.md",
+    "LICENSE",
+    "CHANGELOG.md",
+    "meson.build",
+    "meson_options.txt",
+    "pyproject.toml",
+    "capi",
+    "libmori-shmem",
+    "libmori-ep",
+    "libmori-io",
+    "subprojects",
+    "python",
+    "tests",
+    "docs",
+    "packaging",
+    ".ci",
+    ".gitignore",
+    ".clang-format",
+    ".clang-tidy",
 }
 BAD_NAMES = {"utils", "util", "common", "misc", "helpers", "helper", "v2", "new"}
 KINDS = re.compile(r"_(test|fuzz|bench)$")
@@ -60,13 +76,13 @@ def check_documents():
         version = version_of(folder)
         if name not in known:
             yield f"{name} is missing"
-        elif version and not re.search(rf"^## .*\b{re.escape(version)}\b",
-                                       tree.text(PurePosixPath(name)), re.M):
+        elif version and not re.search(
+            rf"^## .*\b{re.escape(version)}\b", tree.text(PurePosixPath(name)), re.M
+        ):
             yield f"{name}: no section for the current version {version}"
     for library in tree.LIBRARIES:
         name = f"{library}/README.md"
-        if name in known and not re.search(
-                r"\binvariants\b", tree.text(PurePosixPath(name)), re.I):
+        if name in known and not re.search(r"\binvariants\b", tree.text(PurePosixPath(name)), re.I):
             yield f"{name}: says no invariants"
 
 

@@ -14,7 +14,8 @@ FORBIDDEN = PurePosixPath("tests/tidy/forbidden.txt")
 VENDOR = re.compile(
     r"\b(hip[A-Z_]\w*|cuda\w*|cu(?:Mem|Ctx|Stream|Event|Module|Launch|Device|Init|Func)\w*"
     r"|__(?:global|device|host|shared|constant)__|__launch_bounds__|__shfl\w*|__syncthreads|__nv_\w+"
-    r"|__builtin_amdgcn_\w+|threadIdx|blockIdx|ibv_\w+|mlx[45]\w*|__HIP\w*|__CUDA\w*|__NVCC__)\b")
+    r"|__builtin_amdgcn_\w+|threadIdx|blockIdx|ibv_\w+|mlx[45]\w*|__HIP\w*|__CUDA\w*|__NVCC__)\b"
+)
 VENDOR_FOLDERS = ("subprojects/mori-device/", "subprojects/mori-link/src/verbs/")
 STATEMENT = r"(?:^|[;{}(!,]|\breturn\b|\belse\b)\s*(?:::|std::)?"
 # Pattern -> (what to do instead, whether tests and examples may).
@@ -36,7 +37,9 @@ def is_test(path):
 def exceptions():
     if EXCEPTIONS not in tree.files():
         return {}
-    lines = [line.split() for line in tree.text(EXCEPTIONS).splitlines() if line[:1] not in ("#", "")]
+    lines = [
+        line.split() for line in tree.text(EXCEPTIONS).splitlines() if line[:1] not in ("#", "")
+    ]
     return {name: int(limit) for name, limit in lines}
 
 
@@ -128,7 +131,7 @@ def opening(path):
         return ast.get_docstring(ast.parse(tree.text(path))) or ""
     mark = {".lua": "--", ".sh": "#"}.get(path.suffix, "//")
     if text.startswith("/*"):
-        return text[2:text.index("*/")]
+        return text[2 : text.index("*/")]
     lines = []
     for line in text.splitlines():
         if not line.startswith(mark):
@@ -170,7 +173,7 @@ def check_vendor_words():
 
 
 def check_kernels():
-    """Kernels and the device header are one source for all back ends: no conditional compilation."""
+    """Kernels and the device header are one source for all back ends: no #if."""
     for path in tree.c_files():
         if "kernels" not in path.parts and "device_api" not in path.parts:
             continue
@@ -199,8 +202,9 @@ def guards_of(source):
     names, size = {"guard"}, 0
     while len(names) > size:
         size = len(names)
-        for found in re.finditer(r"^\w+ (\w+)\([^;{]*\) noexcept \{\s*return (?:[\w:]*::)?(\w+)\(",
-                                 source, re.M):
+        for found in re.finditer(
+            r"^\w+ (\w+)\([^;{]*\) noexcept \{\s*return (?:[\w:]*::)?(\w+)\(", source, re.M
+        ):
             if found[2] in names:
                 names.add(found[1])
     return names
@@ -215,8 +219,10 @@ def check_guards():
             continue
         source = tree.code(path)
         names = "|".join(guards_of(source))
-        for found in re.finditer(r"^mori_status (mori_\w+)\([^;{]*\) (?:noexcept )?\{", source, re.M):
-            body = source[found.end():]
+        for found in re.finditer(
+            r"^mori_status (mori_\w+)\([^;{]*\) (?:noexcept )?\{", source, re.M
+        ):
+            body = source[found.end() :]
             if not re.match(rf"{cleared}\s*return (?:[\w:]*::)?(?:{names}|mori_\w+)\(", body):
                 number = source.count("\n", 0, found.start()) + 1
                 yield f"{path}:{number}: {found[1]} is not one call of the guard"

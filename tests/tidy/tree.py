@@ -6,8 +6,15 @@ import re
 import subprocess
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CRATES = ("capi", "libmori-shmem", "libmori-ep", "libmori-io", "subprojects/mori-base",
-          "subprojects/mori-device", "subprojects/mori-link")
+CRATES = (
+    "capi",
+    "libmori-shmem",
+    "libmori-ep",
+    "libmori-io",
+    "subprojects/mori-base",
+    "subprojects/mori-device",
+    "subprojects/mori-link",
+)
 LIBRARIES = ("libmori-shmem", "libmori-ep", "libmori-io")
 C_SUFFIXES = {".c", ".h", ".cpp", ".hpp", ".cppm", ".hip", ".cu", ".inc"}
 HEADER_SUFFIXES = {".h", ".hpp", ".inc"}
@@ -18,8 +25,11 @@ CODE_SUFFIXES = C_SUFFIXES | {".py", ".sh", ".lua", ".rs"}
 def files():
     """Paths below ROOT of all files that are tracked, or new and not ignored; no links."""
     listed = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "-z"], cwd=ROOT, check=True,
-        capture_output=True, text=True,
+        ["git", "ls-files", "-co", "--exclude-standard", "-z"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
     ).stdout.split("\0")
     paths = [pathlib.PurePosixPath(name) for name in sorted(set(listed)) if name]
     return [path for path in paths if not (ROOT / path).is_symlink() and (ROOT / path).is_file()]
@@ -39,8 +49,9 @@ def texts():
 
 
 def is_python(path):
-    return path.suffix == ".py" or (not path.suffix and (text(path) or "").startswith(
-        "#!/usr/bin/env python3"))
+    return path.suffix == ".py" or (
+        not path.suffix and (text(path) or "").startswith("#!/usr/bin/env python3")
+    )
 
 
 def c_files():
@@ -56,7 +67,8 @@ def blank(match):
 
 
 COMMENT_OR_STRING = re.compile(
-    r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S)
+    r'//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|\'(?:\\.|[^\'\\\n])+\'', re.S
+)
 DIGIT_SEPARATOR = re.compile(r"(?<=[0-9a-fA-F])'(?=[0-9a-fA-F])")
 
 
