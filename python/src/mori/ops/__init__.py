@@ -22,11 +22,12 @@ from __future__ import annotations
 
 from mori._enums import EpDispatchCombineKernelType, EpDispatchCombineQuantType
 from mori.ops._config import EpDispatchCombineConfig
-from mori.ops._op import EpDispatchCombineOp
+from mori.ops._op import EpDispatchCombineOp, OpMemory
 
 __all__ = [
     "EpDispatchCombineConfig",
     "EpDispatchCombineKernelType",
     "EpDispatchCombineOp",
     "EpDispatchCombineQuantType",
+    "OpMemory",
 ]

@@ -9,6 +9,7 @@ call blocks on and fails with.
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 from mori._arrays import (
@@ -39,6 +40,15 @@ _EMPTY = {kind: typed_pointer(kind, address_of(_NO_ROWS)) for kind in _NULL}
 
 DispatchResult = tuple[Array, Array | None, Array | None, Array, Array]
 CombineResult = tuple[Array, Array | None]
+
+
+@dataclass(frozen=True)
+class OpMemory:
+    """Bytes from each PE's symmetric heap, bytes of ordinary memory, and R."""
+
+    symmetric_bytes: int
+    private_bytes: int
+    recv_token_capacity: int
 
 
 def _null(pointer: CData) -> bool:
@@ -87,6 +97,15 @@ class EpDispatchCombineOp:
         self._pending: str | None = None
         self._local_expert_count: Array | None = None
         chosen.add_operator(self)
+
+    @staticmethod
+    def memory(config: EpDispatchCombineConfig) -> OpMemory:
+        """What an operator of this config takes, before anything is allocated.
+
+        Raises InvalidError for what the constructor would refuse. Needs no context.
+        """
+        need = raw.mori_ep_memory_query(config.world_size, **config.c_fields())
+        return OpMemory(need.symmetric_bytes, need.private_bytes, need.recv_token_capacity_count)
 
     # Lifetime
 

@@ -1,0 +1,176 @@
+#!/usr/bin/env bash
+# Sets up everything that building and running needs, on a Debian 12 or 13 machine as root:
+# system packages, a virtual environment in build/venv, the libraries in build/release, and the
+# package with them inside installed into that environment, so that build/venv/bin/mori runs as it
+# is. What is there already is left alone; with nothing to do it takes a second or two.
+#
+#   python/setup_env.sh [--tests] [--torch]      run it, or
+#   source python/setup_env.sh                   and call the functions:
+#     mori_setup_env [--tests] [--torch]         all of it; --tests adds pytest, ruff and ml_dtypes,
+#                                                --torch torch for the tests that use it
+#     mori_apt_install PACKAGE...                Debian packages that are missing
+#     mori_make_venv [--tests] [--torch]         only the virtual environment
+#
+# MORI_PYTHON chooses the interpreter; else the first python3 of at least 3.11 is taken.
+
+mori_root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+mori_venv="$mori_root/build/venv"
+mori_release="$mori_root/build/release"
+
+mori_say() { printf 'setup: %s\n' "$*"; }
+mori_fail() { printf 'setup: %s\n' "$*" >&2; return 1; }
+
+# Runs a command quietly; shows what it printed when it fails.
+mori_quietly() {
+  local log="$mori_root/build/setup.log"
+  if ! "$@" >"$log" 2>&1; then
+    tail -n 40 "$log" >&2
+    mori_fail "failed: $*"
+  fi
+}
+
+mori_apt_install() {
+  if ! command -v dpkg-query >/dev/null; then
+    mori_say "no dpkg here: taking it that these are installed: $*"
+    return 0
+  fi
+  local package missing=()
+  for package in "$@"; do
+    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
+      missing+=("$package")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  mori_say "installing Debian packages: ${missing[*]}"
+  [ "$(id -u)" = 0 ] || { mori_fail "not root; install them: apt-get install ${missing[*]}"; return 1; }
+  local install=(env DEBIAN_FRONTEND=noninteractive timeout 900
+    apt-get install -y --no-install-recommends "${missing[@]}")
+  # A fresh machine has no package lists, an old one has stale ones: then refresh and try again.
+  mori_quietly "${install[@]}" 2>/dev/null ||
+    { mori_quietly timeout 300 apt-get update && mori_quietly "${install[@]}"; }
+}
+
+mori_python_fits() {
+  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null
+}
+
+mori_find_python() {
+  local candidate
+  for candidate in ${MORI_PYTHON:-} python3 /usr/bin/python3 python3.13 python3.12 python3.11; do
+    if mori_python_fits "$candidate"; then
+      command -v "$candidate"
+      return 0
+    fi
+  done
+  return 1
+}
+
+# A virtual environment with pip in it, also where the interpreter comes without ensurepip.
+mori_create_venv() {
+  local python="$1" wheel
+  rm -rf "$mori_venv"
+  if "$python" -c 'import ensurepip, venv' 2>/dev/null; then
+    mori_quietly timeout 300 "$python" -m venv "$mori_venv"
+    return
+  fi
+  mori_quietly timeout 300 "$python" -m venv --without-pip "$mori_venv" || return 1
+  # Debian keeps pip as a wheel, which can install itself.
+  mori_apt_install python3-pip-whl || return 1
+  for wheel in /usr/share/python-wheels/pip-*.whl; do
+    [ -e "$wheel" ] || continue
+    mori_quietly timeout 300 env PYTHONPATH="$wheel" "$mori_venv/bin/python" -m pip install \
+      --no-index --no-deps "$wheel"
+    return
+  done
+  mori_fail "$python has no ensurepip, and there is no pip wheel below /usr/share/python-wheels"
+}
+
+mori_make_venv() {
+  local python packages=("meson>=1.2" "ninja>=1.11" "cffi>=1.15" "numpy>=1.24") option
+  for option in "$@"; do
+    case "$option" in
+      --tests) packages+=("pytest>=7.2" "ruff>=0.6" "ml_dtypes>=0.4") ;;
+      --torch) packages+=("torch==2.13.0") ;;
+      *) mori_fail "unknown option $option (--tests, --torch)"; return 1 ;;
+    esac
+  done
+  if ! mori_python_fits "$mori_venv/bin/python"; then
+    python="$(mori_find_python)" || { mori_apt_install python3 && python="$(mori_find_python)"; } ||
+      { mori_fail "no Python of at least 3.11 here; set MORI_PYTHON"; return 1; }
+    mori_say "making build/venv with $python"
+    mori_create_venv "$python" || return 1
+  fi
+  # One line for each requirement that was ever met, so that options may come and go.
+  local requirement met="$mori_venv/.mori-requirements" missing=()
+  touch "$met"
+  for requirement in "${packages[@]}"; do
+    grep -qxF "$requirement" "$met" || missing+=("$requirement")
+  done
+  [ ${#missing[@]} -gt 0 ] || return 0
+  mori_say "installing Python packages: ${missing[*]}"
+  mori_quietly timeout 1200 "$mori_venv/bin/python" -m pip install --disable-pip-version-check \
+    "${missing[@]}" || return 1
+  printf '%s\n' "${missing[@]}" >>"$met"
+}
+
+mori_build_release() {
+  local meson="$mori_venv/bin/meson" ninja="$mori_venv/bin/ninja"
+  if [ ! -e "$mori_release/build.ninja" ]; then
+    mori_say "configuring build/release"
+    rm -rf "$mori_release"
+    # Kernels for GPUs and the tests have builds of their own; here it is the host's libraries.
+    mori_quietly env NINJA="$ninja" timeout 600 "$meson" setup "$mori_release" "$mori_root" \
+      --buildtype=release --prefix=/usr --libdir=lib -Dtests=disabled -Dmodules=disabled \
+      -Damd=disabled -Dnvidia=disabled || return 1
+  fi
+  if ! "$ninja" -C "$mori_release" -n 2>/dev/null | grep -q 'no work to do'; then
+    mori_say "building build/release"
+    mori_quietly timeout 1800 "$ninja" -C "$mori_release" || return 1
+  fi
+}
+
+# Digest of all that the installed package is made of.
+mori_package_digest() {
+  (cd "$mori_root" && {
+    find python/src capi/include -type f ! -name '*.pyc' ! -name '_cdef_*' ! -path '*/lib/*' -print0
+    find python/build_cdef.py python/build_backend.py pyproject.toml README.md LICENSE -print0
+    find build/release -name 'libmori-*.so.*.*' -type f -print0
+  } 2>/dev/null | sort -z | xargs -0 sha256sum | sha256sum)
+}
+
+mori_install_package() {
+  local digest stamp="$mori_venv/.mori-package" stage="$mori_root/build/stage"
+  digest="$(mori_package_digest)"
+  [ "$(cat "$stamp" 2>/dev/null)" != "$digest" ] || return 0
+  mori_say "installing the package into build/venv"
+  rm -rf "$stage"
+  mori_quietly timeout 120 "$mori_venv/bin/meson" install -C "$mori_release" --no-rebuild \
+    --destdir "$stage" || return 1
+  mori_quietly timeout 300 "$mori_venv/bin/python" -m pip install --disable-pip-version-check \
+    --no-deps --no-build-isolation --force-reinstall \
+    --config-settings "library-dir=$stage/usr/lib" "$mori_root" || return 1
+  printf '%s' "$digest" >"$stamp"
+}
+
+mori_setup_all() {
+  mori_apt_install g++ pkgconf libfmt-dev libsodium-dev python3-venv || return 1
+  mori_make_venv "$@" && mori_build_release && mori_install_package
+}
+
+mori_setup_env() {
+  mkdir -p "$mori_root/build"
+  # Two runs at once would step on each other: the second waits for the first.
+  local status=0 lock
+  exec {lock}>"$mori_root/build/.setup.lock"
+  if flock -w 1800 "$lock"; then
+    mori_setup_all "$@" || status=1
+  else
+    mori_fail "another set-up has held build/.setup.lock for half an hour" || status=1
+  fi
+  exec {lock}>&-
+  return $status
+}
+
+if [ "${BASH_SOURCE[0]}" = "$0" ]; then
+  set -uo pipefail
+  mori_setup_env "$@"
+fi

@@ -1,0 +1,52 @@
+"""The command-line tool: `mori info` tells what is here, `mori demo` shows that it works."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import mori
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="mori", description="symmetric memory, and expert-parallel dispatch and combine"
+    )
+    parser.add_argument("--version", action="version", version=f"mori {mori.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    info = commands.add_parser("info", help="versions, back ends, memory and settings found here")
+    info.add_argument("--json", action="store_true", help="for programs: one JSON object")
+    demo = commands.add_parser(
+        "demo", help="a mixture-of-experts layer on a real text over 8 processes, checked"
+    )
+    from mori.demo.run import add_options
+
+    add_options(demo)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Returns the exit status: 0 fine, 1 failed, 2 wrong use, 130 interrupted."""
+    options = _parser().parse_args(arguments)
+    try:
+        if options.command == "info":
+            from mori import info
+
+            return info.main(options)
+        from mori.demo import run
+
+        return run.main(options)
+    except mori.MoriError as error:
+        print(f"mori {options.command}: {error} ({error.status_name})", file=sys.stderr)
+        return 1
+    except BrokenPipeError:
+        # Whoever read the output has seen enough; do not complain while closing it.
+        sys.stdout = None  # type: ignore[assignment]
+        return 0
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())
