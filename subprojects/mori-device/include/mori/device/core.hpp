@@ -21,16 +21,22 @@
 
 // MORI_DEVICE: a function that kernels call. MORI_SHARED: a variable that the
 // lanes of a block share (on the host a block has one lane, so it is an
-// ordinary local). MORI_HOT: inlined whatever the optimiser thinks.
+// ordinary local). MORI_HOT: inlined whatever the optimiser thinks. MORI_OUTLINE:
+// a call, for code that is large and not on a fast path. MORI_COLD: the slow half
+// of a fast function: a call on the host only, since on GPUs every call costs registers.
 #if defined(__HIP__) || defined(__CUDACC__) || defined(__CUDA__)
 #define MORI_LANGUAGE_GPU 1
 #define MORI_DEVICE __attribute__((device)) inline
 #define MORI_HOT __attribute__((device)) inline __attribute__((always_inline))
+#define MORI_OUTLINE __attribute__((device)) __attribute__((noinline))
+#define MORI_COLD __attribute__((device)) inline
 #define MORI_SHARED __attribute__((shared))
 #define MORI_GLOBAL __attribute__((global))
 #else
 #define MORI_DEVICE inline
 #define MORI_HOT inline __attribute__((always_inline))
+#define MORI_OUTLINE __attribute__((noinline))
+#define MORI_COLD inline __attribute__((noinline, cold))
 #define MORI_SHARED
 #define MORI_GLOBAL
 #endif
@@ -97,6 +103,18 @@ MORI_HOT To bit_cast(From value) {
   static_assert(sizeof(To) == sizeof(From), "bit_cast keeps the size");
   return __builtin_bit_cast(To, value);
 }
+
+// The unsigned integer of 4 or 8 bytes.
+template <usz Bytes>
+struct word_of_size;
+template <>
+struct word_of_size<4> {
+  using type = u32;
+};
+template <>
+struct word_of_size<8> {
+  using type = u64;
+};
 
 template <class A, class B>
 inline constexpr bool same_type = false;

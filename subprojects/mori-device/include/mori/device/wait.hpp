@@ -45,6 +45,7 @@ struct wait_limits {
   u64 budget_ns;
   u64 spin_count;
   u64 peer_left;  // address of u32[pe_count]: entries of PEs that have left are not 0
+  bool timeout_is_fault = true;
 };
 
 // What the fault says when the budget passes.
@@ -69,7 +70,7 @@ struct fault_record {
 };
 
 // Records the first fault of a context; later ones are dropped.
-MORI_DEVICE void record_fault(u64 fault_address, const fault_record& what) {
+MORI_COLD void record_fault(u64 fault_address, const fault_record& what) {
   if (fault_address == 0) return;
   auto* fault = pointer<mori_shmem_fault>(fault_address);
   u64 free = 0;
@@ -99,19 +100,13 @@ MORI_HOT bool is_ended(const wait_limits& limits) {
              &pointer<const mori_shmem_fault>(limits.fault)->claimed) != 0;
 }
 
-// True once the PE that is waited for has left the group: it will never come.
-MORI_DEVICE bool has_left(const wait_limits& limits, i32 pe) {
-  return limits.peer_left != 0 && pe >= 0 &&
-         load<scope::system, order::acquire>(pointer<const u32>(limits.peer_left) + pe) != 0;
-}
-
 MORI_HOT void ring_doorbell(const doorbell& bell) {
   pause::ring(bell.word, bell.waiter_count);
 }
 
 // One lane waits. Kept out of line of the first poll: the common case is "already there".
 template <class T, class Met>
-MORI_DEVICE wait_result<T> wait_slowly(const T* word, Met met, const wait_limits& limits,
+MORI_COLD wait_result<T> wait_slowly(const T* word, Met met, const wait_limits& limits,
                                        const wait_subject& subject, const doorbell& bell) {
   pause::state pauses(limits.spin_count, bell.word, bell.waiter_count);
   u64 start_ns = 0;
@@ -123,20 +118,13 @@ MORI_DEVICE wait_result<T> wait_slowly(const T* word, Met met, const wait_limits
     if (met(seen)) return {seen, true};
     if (clock_due) {
       if (is_ended(limits)) return {seen, false};
-      if (has_left(limits, subject.pe)) {
-        // Its last stores came before its farewell.
-        const T last = load<scope::system, order::acquire>(word);
-        if (met(last)) return {last, true};
-        record_fault(limits.fault, {MORI_E_PEER_DEAD, subject.operation, subject.pe,
-                                    subject.awaited, static_cast<u64>(last)});
-        return {last, false};
-      }
       const u64 now_ns = pause::now_ns();
       if (start_ns == 0) start_ns = now_ns;
       const bool expired = now_ns - start_ns >= limits.budget_ns;
       if (left || expired) {
-        record_fault(limits.fault, {left ? MORI_E_PEER_DEAD : MORI_E_TIMEOUT, subject.operation,
-                                    subject.pe, subject.awaited, static_cast<u64>(seen)});
+        if (left || limits.timeout_is_fault)
+          record_fault(limits.fault, {left ? MORI_E_PEER_DEAD : MORI_E_TIMEOUT, subject.operation,
+                                      subject.pe, subject.awaited, static_cast<u64>(seen)});
         return {seen, false};
       }
     }

@@ -1,0 +1,61 @@
+// barrier.hpp - all PEs wait for all PEs, from inside a kernel. Called by one
+// group per PE at a time.
+//
+// Dissemination: in round k a PE signals PE (me + 2^k) mod n and waits for PE
+// (me - 2^k) mod n, so ceil(log2 n) rounds tell everybody of everybody, with no
+// coordinator. The word that is signalled is the sender's epoch, which only grows:
+// a wait is for "at least my epoch", a PE that is one barrier ahead cannot confuse
+// a slow one, and nothing is ever reset. Each round has a cache line of its own.
+#pragma once
+
+#include <mori/device_api/order.hpp>
+#include <mori/device_api/state.hpp>
+
+namespace mori::device_api {
+
+// Kernels and host calls meet on words of their own, so that neither disturbs the other.
+struct barrier_words {
+  u64 (*rounds)[8];  // in the own mori_shmem_sync_v1
+  u64* epoch;
+};
+
+// One lane's part; the own and all lanes' earlier puts must be ordered before it.
+MORI_DEVICE i32 disseminate(const state& s, const barrier_words& words) {
+  using namespace device;
+  mori_shmem_sync_v1* own = own_sync(s);
+  const u64 count = static_cast<u64>(s.pe_count);
+  const u64 me = static_cast<u64>(s.my_pe);
+  const u64 epoch = *words.epoch + 1;
+  *words.epoch = epoch;
+  u32 round = 0;
+  for (u64 distance = 1; distance < count; distance *= 2, ++round) {
+    const i32 to = static_cast<i32>((me + distance) % count);
+    const i32 from = static_cast<i32>((me + count - distance) % count);
+    const reached word =
+        reach(s, MORI_SHMEM_OP_BARRIER, {&words.rounds[round][0], sizeof(u64), to});
+    if (word.status != MORI_OK) return word.status;
+    exchange<scope::system, order::acq_rel>(pointer<u64>(word.address), epoch);
+    ring_doorbell(doorbell_of(peer_sync(s, to)));
+    const auto result = device::wait_until(
+        &words.rounds[round][0], [epoch](u64 seen) { return seen >= epoch; }, limits_of(s),
+        {MORI_SHMEM_OP_BARRIER, from, epoch}, doorbell_of(own));
+    if (!result.met) return ended_status(s);
+  }
+  return MORI_OK;
+}
+
+// Puts issued before by lanes of the group are complete at their targets after it.
+template <class Group>
+MORI_DEVICE i32 barrier_all(const Group& group, const state& s) {
+  i32 status = quiet(group, s);
+  status = group.broadcast(status);
+  if (status != MORI_OK) return status;
+  mori_shmem_sync_v1* own = own_sync(s);
+  if (group.rank() == 0) status = disseminate(s, {own->device_barrier, &own->device_epoch});
+  status = group.broadcast(status);
+  if constexpr (!Group::single)
+    device::fence<device::scope::system, device::order::acquire>();
+  return status;
+}
+
+}  // namespace mori::device_api

@@ -1,0 +1,55 @@
+// get.hpp - loads from a peer. The non-blocking forms are complete after
+// quiet() on the own PE (for mapped peers at once, lane by lane); the blocking
+// forms when the call returns, for all lanes of the group.
+#pragma once
+
+#include <mori/device/copy.hpp>
+#include <mori/device_api/state.hpp>
+
+namespace mori::device_api {
+
+// One get: bytes from a symmetric address on PE pe to any address of this PE.
+struct get_request {
+  void* to;
+  const void* from;
+  u64 bytes;
+  i32 pe;
+  i32 queue_pair = 0;
+};
+
+template <class T>
+struct typed_get_request {
+  T* to;
+  const T* from;
+  u64 count;
+  i32 pe;
+  i32 queue_pair = 0;
+};
+
+template <class Group>
+MORI_HOT i32 getmem_nbi(const Group& group, const state& s, const get_request& get) {
+  const reached source = reach(s, MORI_SHMEM_OP_GET, {get.from, get.bytes, get.pe});
+  if (source.status == MORI_OK)
+    device::copy(group, get.to, device::pointer<const void>(source.address),
+                 static_cast<usz>(get.bytes));
+  return source.status;
+}
+
+template <class Group>
+MORI_HOT i32 getmem(const Group& group, const state& s, const get_request& get) {
+  const i32 status = getmem_nbi(group, s, get);
+  group.sync();
+  return status;
+}
+
+template <class Group, class T>
+MORI_HOT i32 get_nbi(const Group& group, const state& s, const typed_get_request<T>& get) {
+  return getmem_nbi(group, s, {get.to, get.from, bytes_of<T>(get.count), get.pe, get.queue_pair});
+}
+
+template <class Group, class T>
+MORI_HOT i32 get(const Group& group, const state& s, const typed_get_request<T>& get) {
+  return getmem(group, s, {get.to, get.from, bytes_of<T>(get.count), get.pe, get.queue_pair});
+}
+
+}  // namespace mori::device_api
