@@ -1,47 +1,46 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that building (`build`) or testing (`all`, the default) needs.
-# Asks for root only when something is missing, and the network only then. Where a versioned tool
-# has several names, the first one that this Debian has is taken.
+# Installs the Debian packages that building (`build`) or testing (`all`, the default) needs. Asks
+# for root and the network only when something is missing. Where a tool has a package per version,
+# the first that is installed is taken, else the first that this Debian has.
 # usage: bash tests/packages.sh [build|all]
-set -euo pipefail
+set -uo pipefail
 
-build="g++ pkg-config cmake ninja-build python3 python3-venv git libfmt-dev libsodium-dev"
-checks="meson doctest-dev binutils clang-format-19|clang-format clang-tidy-19|clang-tidy
+build="g++ pkgconf libfmt-dev libsodium-dev python3-venv"
+tests="meson ninja-build cmake git doctest-dev binutils clang-format-19 clang-tidy-19
   clang-19|clang-20|clang-21 libclang-rt-19-dev|libclang-rt-20-dev|libclang-rt-21-dev
-  clang-22|clang-21|clang-20 lld-22|lld-21|lld-20 llvm-22|llvm-21|llvm-20
-  luajit abigail-tools iproute2 util-linux"
-
+  clang-22|clang-21 lld-22|lld-21 llvm-22|llvm-21 luajit abigail-tools iproute2 util-linux"
 case "${1:-all}" in
   build) wanted=$build ;;
-  all) wanted="$build $checks" ;;
+  all) wanted="$build $tests" ;;
   *) echo "usage: bash tests/packages.sh [build|all]" >&2; exit 2 ;;
 esac
 
-installed() { dpkg-query -W -f='${db:Status-Abbrev}' "$1" 2>/dev/null | grep -q '^ii'; }
+is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
+is_known() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [0-9]'; }
+choose() { # prints the one of a|b|c to install; nothing when one is installed
+  local name
+  for name in ${1//|/ }; do is_installed "$name" && return; done
+  for name in ${1//|/ }; do is_known "$name" && { echo "$name"; return; }; done
+  echo "${1%%|*}"
+}
 
+if ! command -v dpkg-query >/dev/null; then
+  echo "no dpkg here: taking it that these are installed: $wanted"
+  exit 0
+fi
 missing=()
-for choice in $wanted; do
-  found=no
-  for name in ${choice//|/ }; do
-    if installed "$name"; then found=yes; break; fi
-  done
-  [ $found = yes ] || missing+=("$choice")
-done
+for choice in $wanted; do [ -z "$(choose "$choice")" ] || missing+=("$choice"); done
 [ ${#missing[@]} -gt 0 ] || exit 0
-
 if [ "$(id -u)" != 0 ]; then
   echo "missing packages: ${missing[*]}; install them, or run this as root" >&2
   exit 1
 fi
-export DEBIAN_FRONTEND=noninteractive
-apt-get update -q
-names=()
-for choice in "${missing[@]}"; do
-  name=
-  for candidate in ${choice//|/ }; do
-    if apt-cache policy "$candidate" | grep -q 'Candidate: [0-9]'; then name=$candidate; break; fi
-  done
-  if [ -z "$name" ]; then echo "no package for: $choice" >&2; exit 1; fi
-  names+=("$name")
-done
-apt-get install -q -y --no-install-recommends "${names[@]}"
+
+install() {
+  local choice names=()
+  for choice in "${missing[@]}"; do names+=("$(choose "$choice")"); done
+  DEBIAN_FRONTEND=noninteractive timeout 900 apt-get install -q -y --no-install-recommends \
+    "${names[@]}"
+}
+# A fresh machine has no package lists, an old one has stale ones: then refresh and try again.
+install || { timeout 300 apt-get -q update && install; }

@@ -7,8 +7,10 @@ started is ended, nothing else. A suite whose predecessor failed does not run an
 import contextlib
 import dataclasses
 import os
+import pathlib
 import signal
 import subprocess
+import sys
 import threading
 import time
 
@@ -35,6 +37,13 @@ def end_group(process):
             process.wait(5)
 
 
+def environment_of(suite):
+    """The tools of build/venv first; the Meson that configured the builds for tests that need one."""
+    tools = pathlib.Path(sys.executable).parent
+    path = f"{tools}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "MESON": str(tools / "meson"), **suite.environment}
+
+
 def run_commands(suite, log, root):
     """Runs the commands until one fails; returns why, or an empty text."""
     deadline = time.monotonic() + suite.budget_s
@@ -47,7 +56,7 @@ def run_commands(suite, log, root):
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **suite.environment},
+            env=environment_of(suite),
             start_new_session=True,
         )
         try:

@@ -99,22 +99,38 @@ def sanitized(name, sanitizers, environment):
     )
 
 
+# The same folder and prefix as python/setup_env.sh, which installs the package from it. Debug
+# information is for abidiff; GPU kernels have a build of their own.
+RELEASE_OPTIONS = (
+    "--buildtype=release",
+    "-Ddebug=true",
+    "--prefix=/usr",
+    "--libdir=lib",
+    "-Dtests=enabled",
+    "-Dconsumers=enabled",
+    "-Dmodules=enabled",
+    "-Damd=disabled",
+    "-Dnvidia=disabled",
+)
+
+
 def all_suites():
     return [
-        Suite("tidy", 60, [[PYTHON, "tests/tidy/run", "--strict"]]),
+        Suite("tidy", 60, [[PYTHON, "-B", "tests/tidy/run", "--strict"]]),
         Suite(
-            "build",
-            240,
-            [setup(RELEASE, "-Dtests=enabled", "-Dconsumers=enabled"), ninja(RELEASE)],
-            load=2,
-            counted=False,
+            "build", 240, [setup(RELEASE, *RELEASE_OPTIONS), ninja(RELEASE)], load=2, counted=False
         ),
         of_release("unit", 120),
         of_release("abi", 90),
         of_release("ffi", 90),
         of_release("modules", 60),
         of_release("multi", 180),
-        Suite("python", 240, [[PYTHON, "-m", "pytest", "-q", "python/tests"]], after=("build",)),
+        Suite(
+            "python",
+            300,
+            [["bash", "python/setup_env.sh", "--tests", "--torch"], [PYTHON, "-m", "pytest", "-q"]],
+            after=("build",),
+        ),
         sanitized(
             "asan",
             "address,undefined",
@@ -127,8 +143,9 @@ def all_suites():
         Suite(
             "alone",
             180,
-            [[PYTHON, "tests/alone.py", str(BUILD / "alone"), MESON]],
+            [[PYTHON, "-B", "tests/alone.py", str(BUILD / "alone"), "/usr/bin/meson", MESON]],
             after=("build",),
             load=2,
         ),
+        Suite("demo", 180, [["bash", "python/demo.sh"]], after=("python",), load=2),
     ]
