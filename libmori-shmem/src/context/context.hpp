@@ -3,8 +3,9 @@
 // kernels get. C handles point here (capi/shmem.cpp). context.cpp makes and
 // ends it, memory.cpp allocates, operations.cpp moves data.
 //
-// Locks, never held together: collective_lock_ orders collective calls of this
-// PE, heap_lock_ guards the bookkeeping, registered_lock_ the registrations.
+// Locks: collective_lock_ orders the collective allocations of this PE and may
+// be held when heap_lock_, which guards the bookkeeping, is taken; barrier_lock_
+// orders host barriers and registered_lock_ guards the registrations.
 #pragma once
 
 #include "context/health.hpp"
@@ -74,6 +75,7 @@ class context {
   base::status check_remote(const void* symmetric, uint64_t size_bytes, int pe) const;
   base::status verify_same_request(uint64_t alignment_bytes, uint64_t size_bytes,
                                    base::deadline until);
+  base::status outcome_of(int32_t device_status);
   // A failed collective leaves PEs out of step, which is final.
   base::status sticky(base::status outcome, int32_t operation);
 
@@ -88,6 +90,7 @@ class context {
 
   std::mutex collective_lock_;
   uint64_t collective_count_ = 0;
+  std::mutex barrier_lock_;
   mutable std::mutex heap_lock_;
   heap heap_;
   std::mutex registered_lock_;

@@ -19,10 +19,114 @@ base::status check_word(const void* address, uint64_t size_bytes) {
   return {};
 }
 
-bool is_atomic_operation(int32_t op) {
-  return (op >= MORI_SHMEM_AMO_INC && op <= MORI_SHMEM_AMO_XOR) ||
-         (op >= MORI_SHMEM_AMO_FETCH && op <= MORI_SHMEM_AMO_COMPARE_SWAP);
+}  // namespace
+
+// A device status that came with a recorded fault (an abort, a wait that
+// expired) is the context's; anything else was refused here already.
+base::status context::outcome_of(int32_t device_status) {
+  if (device_status == MORI_OK) return {};
+  MORI_CHECK(check());
+  return base::fail(device_status, "operation refused");
 }
 
-}  // namespace
+// The peer is reachable and the range lies in the heap: what a kernel would
+// record as a fault is a plain refusal here.
+base::status context::check_remote(const void* symmetric, uint64_t size_bytes, int pe) const {
+  MORI_CHECK(check_pe(pe));
+  MORI_TRY([[maybe_unused]] const uint64_t offset, heap_offset(symmetric, size_bytes));
+  const peer_access& peer = memory_.peers()[static_cast<size_t>(pe)];
+  if (peer.transport != MORI_SHMEM_TRANSPORT_P2P)
+    return base::fail(MORI_E_UNAVAILABLE, "PE {} is not reachable ({})", pe, peer.reason);
+  return {};
+}
+
+base::status context::barrier_all() {
+  const std::lock_guard one_at_a_time(barrier_lock_);
+  MORI_CHECK(quiet());
+  if (!memory_.all_mapped())
+    return sticky(group_->barrier(base::deadline::after(settings_.wait_timeout_ns)),
+                  MORI_SHMEM_OP_BARRIER);
+  mori_shmem_sync_v1& own = memory_.sync();
+  return outcome_of(api::disseminate(state_, {own.host_barrier, &own.host_epoch}));
+}
+
+base::status context::put(void* target, const void* source, uint64_t size_bytes, int pe) {
+  MORI_CHECK(check_remote(target, size_bytes, pe));
+  if (source == nullptr && size_bytes != 0)
+    return base::fail(MORI_E_INVALID, "source is NULL, {} bytes asked for", size_bytes);
+  return outcome_of(
+      api::putmem_nbi(device::one_lane{}, state_, {target, source, size_bytes, pe}));
+}
+
+base::status context::get(void* target, const void* source, uint64_t size_bytes, int pe) {
+  MORI_CHECK(check_remote(source, size_bytes, pe));
+  if (target == nullptr && size_bytes != 0)
+    return base::fail(MORI_E_INVALID, "target is NULL, {} bytes asked for", size_bytes);
+  return outcome_of(api::getmem(device::one_lane{}, state_, {target, source, size_bytes, pe}));
+}
+
+base::status context::put_signal(const mori_shmem_put_signal_args& with) {
+  if (with.size_bytes != 0) {
+    MORI_CHECK(check_remote(with.target, with.size_bytes, with.pe));
+    if (with.source == nullptr)
+      return base::fail(MORI_E_INVALID, "source is NULL, {} bytes asked for", with.size_bytes);
+  }
+  MORI_CHECK(check_remote(with.signal, sizeof(uint64_t), with.pe));
+  MORI_CHECK(check_word(with.signal, sizeof(uint64_t)));
+  if (with.signal_op != MORI_SHMEM_SIGNAL_SET && with.signal_op != MORI_SHMEM_SIGNAL_ADD)
+    return base::fail(MORI_E_INVALID,
+                      "signal_op {} is neither MORI_SHMEM_SIGNAL_SET (9) nor _ADD (10)",
+                      with.signal_op);
+  return outcome_of(
+      api::putmem_signal_nbi(device::one_lane{}, state_,
+                             {with.target, with.source, with.size_bytes, with.pe},
+                             {with.signal, with.signal_value, with.signal_op}));
+}
+
+base::result<uint64_t> context::atomic(const mori_shmem_atomic_args& with) {
+  MORI_CHECK(check_word(with.target, with.size_bytes));
+  MORI_CHECK(check_remote(with.target, with.size_bytes, with.pe));
+  if (!api::is_atomic_operation(with.op))
+    return base::fail(MORI_E_INVALID, "op {} is none of MORI_SHMEM_AMO_*", with.op);
+  const auto run = [&]<class T>(T) -> base::result<uint64_t> {
+    const auto done = api::atomic_fetch(
+        device::one_lane{}, state_,
+        api::atomic_request<T>{static_cast<T*>(with.target), static_cast<T>(with.value), with.op,
+                               with.pe, static_cast<T>(with.compare)});
+    MORI_CHECK(outcome_of(done.status));
+    return static_cast<uint64_t>(done.before);
+  };
+  return with.size_bytes == 4 ? run(uint32_t{}) : run(uint64_t{});
+}
+
+base::result<uint64_t> context::wait_until(const mori_shmem_wait_args& with) {
+  MORI_CHECK(check_word(with.address, with.size_bytes));
+  MORI_TRY([[maybe_unused]] const uint64_t offset, heap_offset(with.address, with.size_bytes));
+  if (with.compare < MORI_SHMEM_CMP_EQ || with.compare > MORI_SHMEM_CMP_LE)
+    return base::fail(MORI_E_INVALID, "compare {} is none of MORI_SHMEM_CMP_*", with.compare);
+  if (with.pe < -1 || with.pe >= settings_.pe_count)
+    return base::fail(MORI_E_INVALID, "pe {} is outside -1 .. {}", with.pe,
+                      settings_.pe_count - 1);
+  const auto run = [&]<class T>(T) -> base::result<uint64_t> {
+    const auto result = api::wait_until(
+        device::one_lane{}, state_,
+        api::wait_request<T>{static_cast<const T*>(with.address), with.compare,
+                             static_cast<T>(with.value), with.pe, with.timeout_ns});
+    if (result.met) return static_cast<uint64_t>(result.seen);
+    MORI_CHECK(check());
+    // The call's own deadline: not a fault of the context.
+    return base::fail(MORI_E_TIMEOUT, "{}",
+                      describe({.claimed = 0,
+                                .status = MORI_E_TIMEOUT,
+                                .operation = MORI_SHMEM_OP_WAIT,
+                                .pe = with.pe,
+                                .reserved = 0,
+                                .awaited = with.value,
+                                .seen = static_cast<uint64_t>(result.seen)}));
+  };
+  return with.size_bytes == 4 ? run(uint32_t{}) : run(uint64_t{});
+}
+
+base::status context::quiet() { return outcome_of(api::quiet(device::one_lane{}, state_)); }
+
 }  // namespace mori::shmem_core
