@@ -1,0 +1,21 @@
+// keyed_hash.hpp - the two things we ask of libsodium: BLAKE2b with a key, and
+// random bytes. Everything that authenticates (handshake.hpp, frame.hpp) is
+// built from these.
+#pragma once
+
+#include <mori/link/bytes.hpp>
+
+#include <array>
+
+namespace mori::link {
+
+using key_bytes = std::array<uint8_t, 32>;
+
+// Hash of `label` and the parts under a key. out: 16 .. 64 bytes.
+void keyed_hash(std::span<const uint8_t> key, std::string_view label,
+                std::span<const byte_span> parts, std::span<uint8_t> out);
+bool equal_in_constant_time(std::span<const uint8_t> a, std::span<const uint8_t> b);
+void random_bytes(std::span<uint8_t> out);
+void wipe(std::span<uint8_t> secret);
+
+}  // namespace mori::link
