@@ -3,7 +3,7 @@
 // nobody above does. Lower case, no trailing full stop.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <mori/base.h>
 
 #include <cstdint>

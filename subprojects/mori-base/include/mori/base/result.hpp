@@ -4,7 +4,7 @@
 // exceptions into the C record. Read boundary.hpp next.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <mori/base.h>
 
 #include <cassert>
