@@ -1,90 +1,163 @@
 #!/usr/bin/env python3
-"""Keeps the module wrappers true to the headers: every name that a library's C header and C++
-wrapper declare is exported by its module, and nothing that no header declares.
+"""Keeps the modules true to the headers: every name that a crate's headers declare is exported by
+its module, and nothing that no header declares.
 
-usage: module_names.py ROOT LIBRARY ...        checks
-       module_names.py ROOT --print LIBRARY    prints the export list, for the module's source
+usage: module_names.py ROOT MODULE ...        checks; MODULE is shmem, ep, io, base, device or link
+       module_names.py ROOT --print MODULE    prints the export list, for the module's source
 """
 
 import pathlib
 import re
 import sys
 
-# Library -> the C headers whose names its module exports, and its C++ wrapper's headers.
-MODULES = {
-    "shmem": (("base", "shmem_device", "shmem"), ("mori/cpp/result.hpp", "mori/shmem.hpp")),
-    "ep": (("base", "ep"), ("mori/cpp/result.hpp", "mori/ep.hpp")),
-    "io": (("base", "io"), ("mori/io.hpp",)),
+# Module -> crate, C headers and C++ headers whose names it exports. A private crate's module
+# exports all of the crate's headers but those of one back end (see its cppm).
+LIBRARIES = {
+    "shmem": ("libmori-shmem", ("base", "shmem_device", "shmem"), ("cpp/result.hpp", "shmem.hpp")),
+    "ep": ("libmori-ep", ("base", "ep"), ("cpp/result.hpp", "ep.hpp")),
+    "io": ("libmori-io", ("base", "io"), ("io.hpp",)),
 }
-DECLARATION = re.compile(
-    r"^(?:template <[^>]*>\s)?(?:(?:class|struct)(?: \[\[\w+\]\])? (\w+)"
-    r"|using (\w+) =|inline constexpr [\w:]+ (\w+)[ {]|inline [^(=;]*?[ *&](\w+)\()",
-    re.M,
-)
+PRIVATE = ("base", "device", "link")
+COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
+LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"')
 
 
-def wrapper_names(text):
-    """Namespace -> names declared at its level, in a header of this tree's form; no `detail`."""
-    found, stack, position = {}, [], 0
-    for edge in re.finditer(r"^(?:namespace ([\w:]+) \{|\}  // namespace [\w:]+)$", text, re.M):
-        if stack and "detail" not in stack:
-            names = {
-                "".join(groups) for groups in DECLARATION.findall(text[position : edge.start()])
-            }
-            found.setdefault("::".join(stack), set()).update(names)
-        position = edge.end()
-        stack = [*stack, edge[1]] if edge[1] else stack[:-1]
+def without_angles(text):
+    """Drops <...> groups, so that commas and parentheses of templates are out of the way."""
+    while (shorter := re.sub(r"<[^<>()]*>", "", text)) != text:
+        text = shorter
+    return text
+
+
+def name_of(statement):
+    """The name that a declaration at the level of a namespace brings, or nothing."""
+    if re.match(r"\s*template <>", statement) or "operator" in statement.split("{")[0]:
+        return None
+    text = re.sub(r"\[\[.*?\]\]", "", without_angles(statement)).replace("template", "").strip()
+    text = re.sub(r"\brequires\b[^({]*(?:\([^()]*\))?", "", text)
+    text = re.sub(r"__attribute__\(\(.*?\)\)", "", text)
+    if match := re.match(r"(?:class|struct|union|enum(?: class)?) (?:alignas\(\w+\) )?(\w+)", text):
+        return match[1]
+    if match := re.match(r"(?:using|concept) (\w+) =", text):
+        return match[1]
+    if text.startswith(("using ", "static_assert", "friend ", "extern template")):
+        return None
+    head = re.split(r"[={]", text, maxsplit=1)[0]
+    if "(" in head:
+        match = re.search(r"(\w+)\s*\(", head)
+        return match[1] if match and re.search(r"[\w>*&\]]\s", head[: match.start(1)]) else None
+    match = re.search(r"(\w+)(?:\[\w*\])?\s*;?$", head.strip())
+    return match[1] if match else None
+
+
+def header_names(text):
+    """Namespace -> names declared at its level; namespaces called `detail` are left out."""
+    text = LITERAL.sub('""', DIRECTIVE.sub("", COMMENT.sub(" ", text)))
+    found, spaces, depth, start = {}, [], 0, 0
+    for position, character in enumerate(text):
+        level = len(spaces)
+        if character == "{":
+            opened = re.search(r"\bnamespace ([\w:]+)\s*$", text[start:position])
+            if opened and depth == level:
+                spaces.append(opened[1])
+                start = position + 1
+            elif re.search(r'extern ""\s*$', text[start:position]) and depth == level:
+                spaces.append("")
+                start = position + 1
+            depth += 1
+        elif character == "}":
+            depth -= 1
+            if depth < level:
+                spaces.pop()
+                start = position + 1
+            elif depth == level and ")" in text[start:position].split("{")[0]:
+                add(found, spaces, text[start : position + 1])
+                start = position + 1
+        elif character == ";" and depth == level:
+            add(found, spaces, text[start : position + 1])
+            start = position + 1
     return found
 
 
-def expected(root, library):
+def add(found, spaces, statement):
+    space = "::".join(filter(None, spaces))
+    name = name_of(statement)
+    if name and space and not {"detail", "impl"} & set(space.split("::")):
+        found.setdefault(space, set()).add(name)
+
+
+def crate_of(root, module):
+    return root / (LIBRARIES[module][0] if module in LIBRARIES else f"subprojects/mori-{module}")
+
+
+def source_of(root, module):
+    return (crate_of(root, module) / f"modules/{module}.cppm").read_text()
+
+
+def headers_of(root, module):
+    """The C++ headers that the module's source includes, in the crate or one that it builds on."""
+    if module in LIBRARIES:
+        folders = (f"libmori-{module}", "libmori-shmem", "capi")
+        for name in LIBRARIES[module][2]:
+            paths = (root / folder / "include/mori" / name for folder in folders)
+            yield next(path for path in paths if path.exists())
+    else:
+        for name in re.findall(rf"#include <(mori/{module}/[^>]+)>", source_of(root, module)):
+            yield root / f"subprojects/mori-{module}/include" / name
+
+
+def expected(root, module):
     """Namespace (empty for C) -> names."""
-    sys.path.insert(0, str(root / "capi/abi"))
-    import c_header
-
-    c_headers, wrappers = MODULES[library]
-    names = {"": set()}
-    for header in (c_header.parse(root / "capi", name) for name in c_headers):
-        names[""] |= {*header.typedefs, *header.enumerators}
-        names[""] |= {item.name for item in (*header.structs, *header.functions)}
-    for wrapper in wrappers:
-        folders = (f"libmori-{library}", "libmori-shmem", "capi")
-        path = next(
-            root / folder / "include" / wrapper
-            for folder in folders
-            if (root / folder / "include" / wrapper).exists()
-        )
-        for space, found in wrapper_names(path.read_text()).items():
-            names.setdefault(space, set()).update(found)
-    return {space: found for space, found in names.items() if found}
-
-
-def exported(root, library):
-    text = (root / f"libmori-{library}/modules/{library}.cppm").read_text()
     names = {}
-    for name in re.findall(r"^\s*using ([\w:]+);", text, re.M):
+    if module in LIBRARIES:
+        sys.path.insert(0, str(root / "capi/abi"))
+        import c_header
+
+        names[""] = set()
+        for header in (c_header.parse(root / "capi", name) for name in LIBRARIES[module][1]):
+            names[""] |= {*header.typedefs, *header.enumerators}
+            names[""] |= {item.name for item in (*header.structs, *header.functions)}
+    for path in headers_of(root, module):
+        for space, found in header_names(path.read_text()).items():
+            names.setdefault(space, set()).update(found)
+    return names
+
+
+def exported(root, module):
+    names = {}
+    for name in re.findall(r"^\s*using ([\w:]+);", source_of(root, module), re.M):
         space, _, last = name.rpartition("::")
         names.setdefault(space, set()).add(last)
     return names
 
 
+def print_list(names):
+    for space, found in sorted(names.items()):
+        print(f"export namespace {space} {{" if space else "export {")
+        print("\n".join(f"using {space}::{name};" for name in sorted(found)))
+        print(f"}}  // namespace {space}" if space else "}")
+
+
+def compare(root, module):
+    wanted, found = expected(root, module), exported(root, module)
+    for space in sorted(set(wanted) | set(found)):
+        missing = wanted.get(space, set()) - found.get(space, set())
+        extra = found.get(space, set()) - wanted.get(space, set())
+        yield from (f"not exported: {space}::{name}" for name in sorted(missing))
+        # What a private module passes on of C is its own affair.
+        if space or module in LIBRARIES:
+            yield from (f"declared nowhere: {space}::{name}" for name in sorted(extra))
+
+
 def main(root, arguments):
     if arguments[0] == "--print":
-        for space, names in sorted(expected(root, arguments[1]).items()):
-            print(f"export namespace {space} {{" if space else "export {")
-            print("\n".join(f"using {space}::{name};" for name in sorted(names)))
-            print("}")
+        print_list(expected(root, arguments[1]))
         return 0
     good = True
-    for library in arguments:
-        wanted, found = expected(root, library), exported(root, library)
-        faults = []
-        for space in sorted(set(wanted) | set(found)):
-            missing = wanted.get(space, set()) - found.get(space, set())
-            extra = found.get(space, set()) - wanted.get(space, set())
-            faults += [f"not exported: {space}::{name}" for name in sorted(missing)]
-            faults += [f"declared nowhere: {space}::{name}" for name in sorted(extra)]
-        print(f"{'not ok' if faults else 'ok'} - names of module mori.{library}")
+    for module in arguments:
+        faults = list(compare(root, module))
+        print(f"{'not ok' if faults else 'ok'} - names of module mori.{module}")
         for fault in faults:
             print(f"  {fault}")
         good &= not faults

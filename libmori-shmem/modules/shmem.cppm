@@ -1,0 +1,143 @@
+// shmem.cppm - the names of mori/shmem.hpp and of mori/shmem.h as the module mori.shmem. The headers are
+// the source of truth; this unit only exports them and attaches nothing to the module, so it adds
+// no ABI. Macros do not travel through a module: include mori/shmem.h for those. A compiled module
+// fits one compiler and its flags only, so this source is what is installed.
+module;
+#include <mori/shmem.hpp>
+
+export module mori.shmem;
+
+export {
+  using ::MORI_BACKEND_AMD;
+  using ::MORI_BACKEND_AUTO;
+  using ::MORI_BACKEND_HOST;
+  using ::MORI_BACKEND_NVIDIA;
+  using ::MORI_E_ABORTED;
+  using ::MORI_E_AGAIN;
+  using ::MORI_E_AUTH;
+  using ::MORI_E_CANCELLED;
+  using ::MORI_E_INTERNAL;
+  using ::MORI_E_INVALID;
+  using ::MORI_E_MISMATCH;
+  using ::MORI_E_NO_MEMORY;
+  using ::MORI_E_NOT_FOUND;
+  using ::MORI_E_OS;
+  using ::MORI_E_OVERFLOW;
+  using ::MORI_E_PEER_DEAD;
+  using ::MORI_E_PROTOCOL;
+  using ::MORI_E_STATE;
+  using ::MORI_E_TIMEOUT;
+  using ::MORI_E_UNAVAILABLE;
+  using ::MORI_E_UNSUPPORTED;
+  using ::MORI_E_VERSION;
+  using ::mori_error;
+  using ::MORI_LOG_DEBUG;
+  using ::MORI_LOG_ERROR;
+  using ::MORI_LOG_INFO;
+  using ::MORI_LOG_OFF;
+  using ::mori_log_record;
+  using ::MORI_LOG_TRACE;
+  using ::MORI_LOG_WARN;
+  using ::MORI_OK;
+  using ::mori_shmem;
+  using ::mori_shmem_abi_level;
+  using ::mori_shmem_abort;
+  using ::MORI_SHMEM_AMO_ADD;
+  using ::MORI_SHMEM_AMO_AND;
+  using ::MORI_SHMEM_AMO_COMPARE_SWAP;
+  using ::MORI_SHMEM_AMO_FETCH;
+  using ::MORI_SHMEM_AMO_FETCH_ADD;
+  using ::MORI_SHMEM_AMO_FETCH_AND;
+  using ::MORI_SHMEM_AMO_FETCH_INC;
+  using ::MORI_SHMEM_AMO_FETCH_OR;
+  using ::MORI_SHMEM_AMO_FETCH_XOR;
+  using ::MORI_SHMEM_AMO_INC;
+  using ::MORI_SHMEM_AMO_OR;
+  using ::MORI_SHMEM_AMO_SET;
+  using ::MORI_SHMEM_AMO_SWAP;
+  using ::MORI_SHMEM_AMO_XOR;
+  using ::mori_shmem_atomic;
+  using ::mori_shmem_atomic_args;
+  using ::mori_shmem_barrier_all;
+  using ::mori_shmem_barrier_on_stream;
+  using ::mori_shmem_buffer_deregister;
+  using ::mori_shmem_buffer_register;
+  using ::mori_shmem_check;
+  using ::MORI_SHMEM_CMP_EQ;
+  using ::MORI_SHMEM_CMP_GE;
+  using ::MORI_SHMEM_CMP_GT;
+  using ::MORI_SHMEM_CMP_LE;
+  using ::MORI_SHMEM_CMP_LT;
+  using ::MORI_SHMEM_CMP_NE;
+  using ::mori_shmem_create;
+  using ::mori_shmem_destroy;
+  using ::mori_shmem_device_state;
+  using ::mori_shmem_device_state_v1;
+  using ::mori_shmem_fault;
+  using ::mori_shmem_fence;
+  using ::mori_shmem_free;
+  using ::mori_shmem_get;
+  using ::MORI_SHMEM_HEAP_DEFAULT;
+  using ::MORI_SHMEM_HEAP_ISOLATION;
+  using ::MORI_SHMEM_HEAP_STATIC;
+  using ::MORI_SHMEM_HEAP_VMM;
+  using ::mori_shmem_info;
+  using ::mori_shmem_log_next;
+  using ::mori_shmem_log_set_level;
+  using ::mori_shmem_malloc;
+  using ::mori_shmem_malloc_align;
+  using ::mori_shmem_my_pe;
+  using ::MORI_SHMEM_OP_ATOMIC;
+  using ::MORI_SHMEM_OP_BARRIER;
+  using ::MORI_SHMEM_OP_EP_COMBINE;
+  using ::MORI_SHMEM_OP_EP_COUNT;
+  using ::MORI_SHMEM_OP_EP_PAYLOAD;
+  using ::MORI_SHMEM_OP_EP_RELEASE;
+  using ::MORI_SHMEM_OP_GET;
+  using ::MORI_SHMEM_OP_NONE;
+  using ::MORI_SHMEM_OP_PUT;
+  using ::MORI_SHMEM_OP_PUT_SIGNAL;
+  using ::MORI_SHMEM_OP_QUIET;
+  using ::MORI_SHMEM_OP_WAIT;
+  using ::mori_shmem_options;
+  using ::mori_shmem_pe_count;
+  using ::mori_shmem_peer_info;
+  using ::mori_shmem_peer_report;
+  using ::mori_shmem_ptr_p2p;
+  using ::mori_shmem_put;
+  using ::mori_shmem_put_signal;
+  using ::mori_shmem_put_signal_args;
+  using ::mori_shmem_quiet;
+  using ::mori_shmem_report;
+  using ::MORI_SHMEM_SIGNAL_ADD;
+  using ::MORI_SHMEM_SIGNAL_SET;
+  using ::mori_shmem_status_name;
+  using ::mori_shmem_sync_v1;
+  using ::MORI_SHMEM_TRANSPORT_NONE;
+  using ::MORI_SHMEM_TRANSPORT_P2P;
+  using ::MORI_SHMEM_TRANSPORT_RDMA;
+  using ::MORI_SHMEM_TRANSPORT_TCP;
+  using ::mori_shmem_unique_id;
+  using ::mori_shmem_unique_id_create;
+  using ::mori_shmem_version;
+  using ::mori_shmem_wait_args;
+  using ::mori_shmem_wait_until;
+  using ::mori_status;
+}
+export namespace mori {
+using mori::error_info;
+using mori::exception;
+using mori::result;
+}  // namespace mori
+export namespace mori::shmem {
+using mori::shmem::array;
+using mori::shmem::atomic_args;
+using mori::shmem::context;
+using mori::shmem::make_unique_id;
+using mori::shmem::options;
+using mori::shmem::peer_report;
+using mori::shmem::put_signal_args;
+using mori::shmem::report;
+using mori::shmem::unique_id;
+using mori::shmem::wait_args;
+}  // namespace mori::shmem
