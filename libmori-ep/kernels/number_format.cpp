@@ -20,12 +20,13 @@ uint32_t nan_bits(const number_format& f) {
          (f.has_infinity ? 1u << (f.fraction_bits - 1) : (1u << f.fraction_bits) - 1);
 }
 
-double largest(const number_format& f) {
-  uint32_t bits = sign_bit(f) - 1;  // all ones
-  if (f.has_infinity) bits = (((1u << f.exponent_bits) - 1) << f.fraction_bits) - 1;
-  if (!f.has_infinity && !f.unsigned_zero) bits -= 1;  // all ones is NaN
-  return decode(f, bits);
+uint32_t largest_bits(const number_format& f) {
+  if (f.has_infinity) return (((1u << f.exponent_bits) - 1) << f.fraction_bits) - 1;
+  const uint32_t all_ones = sign_bit(f) - 1;
+  return f.unsigned_zero ? all_ones : all_ones - 1;  // e4m3fn: all ones is NaN
 }
+
+double largest(const number_format& f) { return decode(f, largest_bits(f)); }
 
 }  // namespace
 
@@ -64,8 +65,8 @@ uint32_t encode(const number_format& f, double value) {
   const double spacing = std::ldexp(1.0, power - f.fraction_bits);
   double steps = std::nearbyint(magnitude / spacing);
   if (std::isinf(magnitude) || steps * spacing > largest(f)) {
-    if (!f.has_infinity) return f.unsigned_zero ? nan_bits(f) : nan_bits(f) | sign;
-    return sign | ((1u << f.exponent_bits) - 1) << f.fraction_bits;
+    if (f.has_infinity) return sign | ((1u << f.exponent_bits) - 1) << f.fraction_bits;
+    return sign | largest_bits(f);
   }
   if (steps == 0) return f.unsigned_zero ? 0 : sign;
   const double hidden = std::ldexp(1.0, f.fraction_bits);

@@ -29,8 +29,9 @@ inline constexpr number_format e4m3fnuz{4, 3, 8, false, true};
 // Exact: every value of these formats is a double (NaN for NaN).
 double decode(const number_format& format, uint32_t bits);
 
-// What lies beyond the largest value becomes infinity where the format has it,
-// else NaN; the boundary is halfway to the value that would come next.
+// What lies beyond the largest value becomes infinity where the format has it;
+// formats without one saturate, infinities too. The boundary is halfway to the
+// value that would come next.
 uint32_t encode(const number_format& format, double value);
 
 bool is_nan(const number_format& format, uint32_t bits);

@@ -27,7 +27,7 @@ uint64_t documented_private(const mori_ep_config& c, uint64_t W) {
   const uint64_t row = c.hidden_dim * (c.max_token_elem_bytes == 0 ? 4 : c.max_token_elem_bytes);
   const uint64_t M = c.max_input_token_count, K = c.expert_per_token_count;
   const uint64_t fan_out = K < W ? K : W;
-  return 256 + up(4 * W) + up(4 * (W + 1)) + up(256 * 4 * W) + up(8 * M * fan_out) +
+  return 256 + up(4 * W) + up(4 * (W + 1)) + up(256 * 4 * W) + 256 * 16 + up(8 * M * fan_out) +
          up(4 * c.expert_per_rank_count) + up(M * row) + up(4 * M * K);
 }
 

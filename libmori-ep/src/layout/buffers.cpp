@@ -53,6 +53,7 @@ private_layout lay_out_private(const settings& s) {
   at.send_begin = regions.add(W * sizeof(uint32_t));
   at.source_begin = regions.add((W + 1) * sizeof(uint32_t));
   at.block_counts = regions.add(grid_limit * W * sizeof(uint32_t));
+  at.block_reports = regions.add(grid_limit * block_report_bytes);
   at.routes = regions.add(M * s.fan_out() * route_bytes);
   at.local_expert_count = regions.add(s.expert_per_rank_count * sizeof(int32_t));
   at.out = regions.add(M * s.row_bytes());

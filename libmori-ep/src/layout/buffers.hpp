@@ -39,6 +39,7 @@ struct private_layout {
   uint64_t send_begin;          // [W] u32: first row at each destination
   uint64_t source_begin;        // [W + 1] u32: first own row of each source
   uint64_t block_counts;        // [grid_limit, W] u32
+  uint64_t block_reports;       // [grid_limit] of block_report, see kernels/plan.hpp
   uint64_t routes;              // [M, fan_out] of {i32 rank, u32 row}
   uint64_t local_expert_count;  // [E] i32
   uint64_t out;                 // [M] rows
@@ -48,6 +49,7 @@ struct private_layout {
 
 inline constexpr uint64_t plan_bytes = 256;
 inline constexpr uint64_t route_bytes = 8;
+inline constexpr uint64_t block_report_bytes = 16;
 
 symmetric_layout lay_out_symmetric(const settings& s);
 private_layout lay_out_private(const settings& s);

@@ -1,0 +1,69 @@
+// agreement.cpp - see agreement.hpp.
+#include "operator/agreement.hpp"
+
+#include "operator/shmem_call.hpp"
+
+#include <mori/base/boundary.hpp>
+
+#include <cstring>
+#include <span>
+
+namespace mori::ep_core {
+namespace {
+
+using base::fail;
+using base::status;
+
+// What a rank shows: one entry of a table that every rank has.
+struct card {
+  uint64_t status;
+  settings config;
+};
+
+bool is_about_config(uint64_t status) {
+  return status == MORI_E_INVALID || status == MORI_E_UNSUPPORTED || status == MORI_E_VERSION;
+}
+
+status decide(std::span<const card> cards, const base::result<settings>& own) {
+  if (!own) return own.error();
+  for (size_t rank = 0; rank < cards.size(); ++rank) {
+    if (cards[rank].status == MORI_OK) continue;
+    const auto theirs = static_cast<mori_status>(cards[rank].status);
+    if (is_about_config(cards[rank].status))
+      return fail(MORI_E_MISMATCH, "rank {} refused its config ({}), this rank did not", rank,
+                  base::status_name(theirs));
+    return fail(theirs, "rank {} could not create its part of the operator", rank);
+  }
+  for (size_t rank = 0; rank < cards.size(); ++rank)
+    MORI_CHECK(compare_settings(*own, cards[rank].config, rank));
+  return {};
+}
+
+status show(mori_shmem* shmem, const group_place& place, const base::result<settings>& own,
+            card* table) {
+  card mine{};
+  mine.status = own ? MORI_OK : static_cast<uint64_t>(own.error().status);
+  if (own) mine.config = *own;
+  for (int32_t peer = 0; peer < place.pe_count; ++peer)
+    MORI_CHECK(shmem_call(mori_shmem_put, shmem, table + place.pe, &mine, sizeof mine, peer));
+  MORI_CHECK(shmem_call(mori_shmem_quiet, shmem));
+  return shmem_call(mori_shmem_barrier_all, shmem);
+}
+
+}  // namespace
+
+status agree_on_settings(mori_shmem* shmem, const group_place& place,
+                         const base::result<settings>& own) {
+  const auto count = static_cast<size_t>(place.pe_count);
+  void* memory = nullptr;
+  status outcome = shmem_call(mori_shmem_malloc, shmem, count * sizeof(card), &memory);
+  if (!outcome) return own ? std::move(outcome) : status(own.error());
+  auto* table = static_cast<card*>(memory);
+  outcome = show(shmem, place, own, table);
+  if (outcome) outcome = decide({table, count}, own);
+  // Nobody writes here again before the next collective allocation, which comes after this.
+  (void)shmem_call(mori_shmem_free, shmem, memory);
+  return outcome;
+}
+
+}  // namespace mori::ep_core
