@@ -6,8 +6,8 @@
 #include <string>
 
 TEST_CASE("the library is the version that its header states") {
-  CHECK(mori_io_version() == MORI_VERSION_PACK(MORI_IO_VERSION_MAJOR, MORI_IO_VERSION_MINOR,
-                                               MORI_IO_VERSION_PATCH));
+  CHECK(mori_io_version() ==
+        MORI_VERSION_PACK(MORI_IO_VERSION_MAJOR, MORI_IO_VERSION_MINOR, MORI_IO_VERSION_PATCH));
   CHECK(mori::io::version() == mori::io::compiled_version);
 }
 

@@ -2,9 +2,9 @@
 """Writes headers that import a private crate's module in place of its headers, so that the crate's
 unit tests, as they are, can be built by import too.
 
-Each header of the crate becomes one that imports the module and repeats the macros, which modules do
-not carry. prelude.hpp includes every header of the standard library and of doctest that the crate
-or its tests use, to be put before everything: an import must come after them.
+Each header of the crate becomes one that imports the module and repeats the macros, which modules
+do not carry. prelude.hpp includes every header of the standard library and of doctest that the
+crate or its tests use, to be put before everything: an import must come after them.
 
 usage: import_headers.py CRATE_FOLDER MODULE OUTPUT_FOLDER STAMP_FILE
 """

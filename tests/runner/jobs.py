@@ -38,7 +38,7 @@ def end_group(process):
 
 
 def environment_of(suite):
-    """The tools of build/venv first; the Meson that configured the builds for tests that need one."""
+    """The tools of build/venv first, and the Meson that configured the builds."""
     tools = pathlib.Path(sys.executable).parent
     path = f"{tools}{os.pathsep}{os.environ['PATH']}"
     return {**os.environ, "PATH": path, "MESON": str(tools / "meson"), **suite.environment}

@@ -14,6 +14,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 RELEASE = BUILD / "release"
+DEVICE = BUILD / "device-objects"
 MESON = str(BUILD / "venv/bin/meson")
 PYTHON = sys.executable
 
@@ -146,6 +147,24 @@ def all_suites():
             [[PYTHON, "-B", "tests/alone.py", str(BUILD / "alone"), "/usr/bin/meson", MESON]],
             after=("build",),
             load=2,
+        ),
+        Suite(
+            "device",
+            120,
+            [
+                setup(
+                    DEVICE,
+                    "-Dtests=enabled",
+                    "-Dconsumers=disabled",
+                    "-Dmodules=disabled",
+                    "-Damd=auto",
+                    "-Damd_archs=gfx942",
+                    "-Dnvidia=auto",
+                    "-Dnvidia_archs=sm_90",
+                ),
+                [PYTHON, "-B", "tests/device_objects.py", str(DEVICE)],
+            ],
+            after=("build",),
         ),
         Suite("demo", 180, [["bash", "python/demo.sh"]], after=("python",), load=2),
     ]

@@ -23,7 +23,7 @@ BANNED = {
     STATEMENT + r"(?:abort|exit|_exit|_Exit|quick_exit|terminate)\(": ("return a status", True),
     STATEMENT + r"(?:printf|puts|putchar|vprintf)\(": ("log through mori/base/log.hpp", True),
     r"\bstd::(?:cout|cerr|clog)\b": ("log through mori/base/log.hpp", True),
-    STATEMENT + r"(?:signal|sigaction)\(": ("install no handler", True),
+    STATEMENT + r"(?:signal\(\s*SIG|sigaction\()": ("install no handler", True),
     STATEMENT + r"(?:system|popen)\(": ("start no shell", False),
     STATEMENT + r"(?:strcpy|strcat|sprintf|gets)\(": ("use a bounded call", False),
 }
