@@ -16,12 +16,12 @@ TAIL_LINES = 60
 
 
 def choose(names):
-    """The named suites (all when there are none) and what they come after, in the list's order."""
+    """The named suites (the usual ones when there are none) and what they come after, in order."""
     known = {suite.name: suite for suite in suites.all_suites()}
     unknown = [name for name in names if name not in known]
     if unknown:
         sys.exit(f"unknown suite: {', '.join(unknown)}; there are: {' '.join(known)}")
-    wanted, new = set(), set(names or known)
+    wanted, new = set(), set(names or (n for n, suite in known.items() if suite.by_default))
     while new:
         wanted |= new
         new = {before for name in new for before in known[name].after} - wanted

@@ -29,6 +29,7 @@ class Suite:
     environment: dict = dataclasses.field(default_factory=dict)
     meson_log: pathlib.Path = None  # where `meson test` leaves the counts
     counted: bool = True  # False: a build; only its failure counts
+    by_default: bool = True  # False: runs only when named
 
 
 def setup(folder, *options):
@@ -117,7 +118,22 @@ RELEASE_OPTIONS = (
 
 def all_suites():
     return [
-        Suite("tidy", 60, [[PYTHON, "-B", "tests/tidy/run", "--strict"]]),
+        Suite(
+            "tidy",
+            60,
+            [
+                [PYTHON, "-B", "tests/tidy/run", "--strict"],
+                [PYTHON, "-B", "tests/tidy/faults_test.py"],
+            ],
+        ),
+        Suite(
+            "clang-tidy",
+            300,
+            [[PYTHON, "-B", "tests/tidy/clang_tidy.py", str(RELEASE)]],
+            after=("build",),
+            load=2,
+            by_default=False,
+        ),
         Suite(
             "build", 240, [setup(RELEASE, *RELEASE_OPTIONS), ninja(RELEASE)], load=2, counted=False
         ),
@@ -129,7 +145,11 @@ def all_suites():
         Suite(
             "python",
             300,
-            [["bash", "python/setup_env.sh", "--tests", "--torch"], [PYTHON, "-m", "pytest", "-q"]],
+            [
+                ["bash", "python/setup_env.sh", "--tests", "--torch"],
+                [PYTHON, "-m", "pytest", "-q"],
+                [PYTHON, "-B", "tests/ffi/readme_examples.py", "python"],
+            ],
             after=("build",),
         ),
         sanitized(
