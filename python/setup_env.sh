@@ -8,7 +8,6 @@
 #   source python/setup_env.sh                   and call the functions:
 #     mori_setup_env [--tests] [--torch]         all of it; --tests adds pytest, ruff and ml_dtypes,
 #                                                --torch torch for the tests that use it
-#     mori_apt_install PACKAGE...                Debian packages that are missing
 #     mori_make_venv [--tests] [--torch]         only the virtual environment
 #
 # MORI_PYTHON chooses the interpreter; else the first python3 of at least 3.11 is taken.
@@ -22,31 +21,12 @@ mori_fail() { printf 'setup: %s\n' "$*" >&2; return 1; }
 
 # Runs a command quietly; shows what it printed when it fails.
 mori_quietly() {
+  mkdir -p "$mori_root/build"
   local log="$mori_root/build/setup.log"
   if ! "$@" >"$log" 2>&1; then
     tail -n 40 "$log" >&2
     mori_fail "failed: $*"
   fi
-}
-
-mori_apt_install() {
-  if ! command -v dpkg-query >/dev/null; then
-    mori_say "no dpkg here: taking it that these are installed: $*"
-    return 0
-  fi
-  local package missing=()
-  for package in "$@"; do
-    [ "$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null)" = installed ] ||
-      missing+=("$package")
-  done
-  [ ${#missing[@]} -gt 0 ] || return 0
-  mori_say "installing Debian packages: ${missing[*]}"
-  [ "$(id -u)" = 0 ] || { mori_fail "not root; install them: apt-get install ${missing[*]}"; return 1; }
-  local install=(env DEBIAN_FRONTEND=noninteractive timeout 900
-    apt-get install -y --no-install-recommends "${missing[@]}")
-  # A fresh machine has no package lists, an old one has stale ones: then refresh and try again.
-  mori_quietly "${install[@]}" 2>/dev/null ||
-    { mori_quietly timeout 300 apt-get update && mori_quietly "${install[@]}"; }
 }
 
 mori_python_fits() {
@@ -73,8 +53,7 @@ mori_create_venv() {
     return
   fi
   mori_quietly timeout 300 "$python" -m venv --without-pip "$mori_venv" || return 1
-  # Debian keeps pip as a wheel, which can install itself.
-  mori_apt_install python3-pip-whl || return 1
+  # Debian's python3-venv brings pip as a wheel, which can install itself.
   for wheel in /usr/share/python-wheels/pip-*.whl; do
     [ -e "$wheel" ] || continue
     mori_quietly timeout 300 env PYTHONPATH="$wheel" "$mori_venv/bin/python" -m pip install \
@@ -94,7 +73,7 @@ mori_make_venv() {
     esac
   done
   if ! mori_python_fits "$mori_venv/bin/python"; then
-    python="$(mori_find_python)" || { mori_apt_install python3 && python="$(mori_find_python)"; } ||
+    python="$(mori_find_python)" ||
       { mori_fail "no Python of at least 3.11 here; set MORI_PYTHON"; return 1; }
     mori_say "making build/venv with $python"
     mori_create_venv "$python" || return 1
@@ -112,19 +91,27 @@ mori_make_venv() {
   printf '%s\n' "${missing[@]}" >>"$met"
 }
 
+# Files that the ninja targets of the libraries make, whatever their versions are.
+mori_library_targets() {
+  "$mori_venv/bin/ninja" -C "$mori_release" -t targets all |
+    sed -n 's|^\(subprojects/libmori-[a-z]*/libmori-[a-z]*\.so[.0-9]*\): cp*_LINKER.*|\1|p'
+}
+
 mori_build_release() {
-  local meson="$mori_venv/bin/meson" ninja="$mori_venv/bin/ninja"
+  local ninja="$mori_venv/bin/ninja" targets
   if [ ! -e "$mori_release/build.ninja" ]; then
     mori_say "configuring build/release"
     rm -rf "$mori_release"
-    # Kernels for GPUs and the tests have builds of their own; here it is the host's libraries.
-    mori_quietly env NINJA="$ninja" timeout 600 "$meson" setup "$mori_release" "$mori_root" \
-      --buildtype=release --prefix=/usr --libdir=lib -Dtests=disabled -Dmodules=disabled \
-      -Damd=disabled -Dnvidia=disabled || return 1
+    mori_quietly env NINJA="$ninja" timeout 600 "$mori_venv/bin/meson" setup \
+      "$mori_release" "$mori_root" --buildtype=release --prefix=/usr --libdir=lib \
+      -Dtests=disabled || return 1
   fi
-  if ! "$ninja" -C "$mori_release" -n 2>/dev/null | grep -q 'no work to do'; then
-    mori_say "building build/release"
-    mori_quietly timeout 1800 "$ninja" -C "$mori_release" || return 1
+  targets="$(mori_library_targets)"
+  [ -n "$targets" ] || { mori_fail "build/release builds no library"; return 1; }
+  # Only the libraries: tests/run.sh, which shares this folder, builds the rest.
+  if ! "$ninja" -C "$mori_release" -n $targets 2>/dev/null | grep -q 'no work to do'; then
+    mori_say "building the libraries in build/release"
+    mori_quietly timeout 1800 "$ninja" -C "$mori_release" $targets || return 1
   fi
 }
 
@@ -152,7 +139,9 @@ mori_install_package() {
 }
 
 mori_setup_all() {
-  mori_apt_install g++ pkgconf libfmt-dev libsodium-dev python3-venv || return 1
+  # Asks for the network only when a package is missing.
+  bash "$mori_root/tests/packages.sh" build >"$mori_root/build/packages.log" 2>&1 ||
+    { tail -n 20 "$mori_root/build/packages.log" >&2; mori_fail "system packages"; return 1; }
   mori_make_venv "$@" && mori_build_release && mori_install_package
 }
 

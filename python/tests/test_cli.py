@@ -1,0 +1,74 @@
+"""The command-line tool."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+def mori(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "mori", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_info():
+    done = mori("info", MORI_SHMEM_HEAP_SIZE="16MiB")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for part in (
+        "mori 0.1.0",
+        "libmori-shmem 0.1.0, ABI level 1",
+        "libmori-ep    0.1.0, ABI level 1",
+        "libmori-io    0.1.0, ABI level 1",
+        "host    viable",
+        "heap per PE 16MiB (MORI_SHMEM_HEAP_SIZE)",
+        "MORI_SHMEM_HEAP_SIZE=16MiB",
+    ):
+        assert part in done.stdout
+
+
+def test_info_json():
+    done = mori("info", "--json")
+    report = json.loads(done.stdout)
+    assert report["libraries"]["shmem"]["version"] == "0.1.0"
+    assert report["backends"]["host"]["viable"] is True
+    for name in ("amd", "nvidia"):
+        backend = report["backends"][name]
+        assert backend["viable"] or backend["reason"]
+    assert report["memory"]["available_bytes"] > 0
+
+
+def test_info_without_libraries(tmp_path):
+    done = mori("info", MORI_LIBRARY_DIR=str(tmp_path))
+    assert done.returncode == 1
+    assert "libmori-shmem not usable" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_info_with_a_bad_setting():
+    done = mori("info", MORI_SHMEM_MODE="wild")
+    assert done.returncode == 1
+    assert "host    not viable" in done.stdout
+    assert "wild" in done.stdout
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["info", "--yaml"]])
+def test_wrong_use(arguments):
+    done = mori(*arguments)
+    assert done.returncode == 2
+    assert "usage: mori" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_version_and_help():
+    assert mori("--version").stdout == "mori 0.1.0\n"
+    assert "demo" in mori("--help").stdout
+    assert "--corrupt" in mori("demo", "--help").stdout
