@@ -124,6 +124,7 @@ def all_suites():
             [
                 [PYTHON, "-B", "tests/tidy/run", "--strict"],
                 [PYTHON, "-B", "tests/tidy/faults_test.py"],
+                [PYTHON, "-B", "tests/runner/runner_test.py"],
             ],
         ),
         Suite(
