@@ -1,0 +1,56 @@
+// link.cppm - the headers of mori-link as the module mori.link, for code and tests that import. The
+// headers are the source of truth; this unit only exports them and attaches nothing to the module.
+module;
+#include <mori/link/bytes.hpp>
+#include <mori/link/group.hpp>
+#include <mori/link/handshake.hpp>
+#include <mori/link/segment.hpp>
+#include <mori/link/tcp/address.hpp>
+#include <mori/link/tcp/channel.hpp>
+#include <mori/link/transport.hpp>
+#include <mori/link/unique_id.hpp>
+
+export module mori.link;
+
+export namespace mori::link {
+using mori::link::answer;
+using mori::link::as_bytes;
+using mori::link::byte_reader;
+using mori::link::byte_span;
+using mori::link::byte_vector;
+using mori::link::byte_writer;
+using mori::link::connection_purpose;
+using mori::link::fresh_nonce;
+using mori::link::group;
+using mori::link::group_fault;
+using mori::link::group_options;
+using mori::link::handshake;
+using mori::link::handshake_options;
+using mori::link::hello;
+using mori::link::make_unique_id;
+using mori::link::place;
+using mori::link::segment;
+using mori::link::session_keys;
+using mori::link::shared_memory_transport;
+using mori::link::tcp_transport;
+using mori::link::this_place;
+using mori::link::transport;
+using mori::link::transports;
+using mori::link::unique_id;
+using mori::link::verbs_transport;
+}  // namespace mori::link
+export namespace mori::link::tcp {
+using mori::link::tcp::accept_one;
+using mori::link::tcp::address;
+using mori::link::tcp::channel;
+using mori::link::tcp::channel_limits;
+using mori::link::tcp::connect_outcome;
+using mori::link::tcp::frame;
+using mori::link::tcp::host_addresses;
+using mori::link::tcp::listen_anywhere;
+using mori::link::tcp::listener;
+using mori::link::tcp::max_addresses;
+using mori::link::tcp::read_address;
+using mori::link::tcp::start_connecting;
+using mori::link::tcp::write_address;
+}  // namespace mori::link::tcp
