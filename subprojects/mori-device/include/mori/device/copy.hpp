@@ -16,21 +16,31 @@
 #if defined(MORI_TARGET_HOST)
 #include <mori/device/copy_host.hpp>
 #else
-#include <mori/device/copy_gpu.hpp>
+#include <mori/device/copy_lanes.hpp>
 #endif
 
 namespace mori::device {
 
 template <class Group>
-MORI_HOT void copy(const Group& group, void* to, const void* from, usz bytes) {
-  bulk::copy(group.rank(), group.size(), static_cast<u8*>(to), static_cast<const u8*>(from),
-             bytes);
+MORI_HOT void copy([[maybe_unused]] const Group& group, void* to, const void* from, usz bytes) {
+#if defined(MORI_TARGET_HOST)
+  bulk::copy(static_cast<u8*>(to), static_cast<const u8*>(from), bytes);
+#else
+  lanes::copy(group.rank(), group.size(), static_cast<u8*>(to), static_cast<const u8*>(from),
+              bytes);
+#endif
 }
 
+// On GPUs the same as copy(): peer memory is not cached by the copier, so there is nothing to
+// bypass.
 template <class Group>
-MORI_HOT void copy_streaming(const Group& group, void* to, const void* from, usz bytes) {
-  bulk::copy_streaming(group.rank(), group.size(), static_cast<u8*>(to),
-                       static_cast<const u8*>(from), bytes);
+MORI_HOT void copy_streaming([[maybe_unused]] const Group& group, void* to, const void* from,
+                             usz bytes) {
+#if defined(MORI_TARGET_HOST)
+  bulk::copy_streaming(static_cast<u8*>(to), static_cast<const u8*>(from), bytes);
+#else
+  copy(group, to, from, bytes);
+#endif
 }
 
 }  // namespace mori::device

@@ -9,7 +9,7 @@
 
 namespace mori::device::bulk {
 
-MORI_HOT void copy(u32, u32, u8* to, const u8* from, usz bytes) {
+MORI_HOT void copy(u8* to, const u8* from, usz bytes) {
   __builtin_memcpy(to, from, bytes);
 }
 
@@ -17,30 +17,55 @@ MORI_HOT void copy(u32, u32, u8* to, const u8* from, usz bytes) {
 #if defined(__x86_64__) && !defined(MORI_TSAN) && !defined(__SANITIZE_ADDRESS__)
 
 #if defined(__AVX512F__)
-using vector_bytes = long long __attribute__((vector_size(64)));
+inline constexpr usz vector_width = 64;
 #elif defined(__AVX__)
-using vector_bytes = long long __attribute__((vector_size(32)));
+inline constexpr usz vector_width = 32;
 #else
-using vector_bytes = long long __attribute__((vector_size(16)));
+inline constexpr usz vector_width = 16;
 #endif
+using vector_bytes = long long __attribute__((vector_size(vector_width)));
+using loose_vector_bytes =
+    long long __attribute__((vector_size(vector_width), aligned(1), may_alias));
 
+MORI_HOT vector_bytes load_loose(const u8* from) {
+  return *reinterpret_cast<const loose_vector_bytes*>(from);
+}
+
+// to is aligned to the vector's width.
 MORI_HOT void store_streaming(u8* to, vector_bytes value) {
+  auto* target = reinterpret_cast<vector_bytes*>(to);
 #if defined(__clang__)
-  __builtin_nontemporal_store(value, reinterpret_cast<vector_bytes*>(to));
+  __builtin_nontemporal_store(value, target);
 #elif defined(__AVX512F__)
-  __builtin_ia32_movntdq512(reinterpret_cast<vector_bytes*>(to), value);
+  __builtin_ia32_movntdq512(target, value);
 #elif defined(__AVX__)
-  __builtin_ia32_movntdq256(reinterpret_cast<vector_bytes*>(to), value);
+  __builtin_ia32_movntdq256(target, value);
 #else
-  __builtin_ia32_movntdq(reinterpret_cast<vector_bytes*>(to), value);
+  __builtin_ia32_movntdq(target, value);
 #endif
 }
 
+inline constexpr usz line_bytes = 64;
 // Below this a streaming copy only pays for its partial lines.
 inline constexpr usz streaming_minimum_bytes = 1024;
-inline constexpr usz line_bytes = 64;
+// How far ahead the source is fetched; without it the loads wait in each page anew.
+inline constexpr usz prefetch_bytes = 512;
 
-MORI_DEVICE void copy_streaming(u32, u32, u8* to, const u8* from, usz bytes) {
+// Vectors of one round; all loads before the stores, so that they overlap.
+template <usz... I>
+struct vector_list {};
+using round_vectors = vector_list<0, 1, 2, 3, 4, 5, 6, 7>;
+inline constexpr usz round_bytes = 8 * vector_width;
+
+template <usz... I>
+MORI_HOT void stream_round(u8* to, const u8* from, vector_list<I...>) {
+  for (usz ahead = 0; ahead < round_bytes; ahead += line_bytes)
+    __builtin_prefetch(from + prefetch_bytes + ahead, 0, 0);
+  const vector_bytes parts[] = {load_loose(from + I * vector_width)...};
+  (store_streaming(to + I * vector_width, parts[I]), ...);
+}
+
+MORI_DEVICE void copy_streaming(u8* to, const u8* from, usz bytes) {
   if (bytes < streaming_minimum_bytes) {
     __builtin_memcpy(to, from, bytes);
     return;
@@ -48,24 +73,16 @@ MORI_DEVICE void copy_streaming(u32, u32, u8* to, const u8* from, usz bytes) {
   const usz head = (line_bytes - reinterpret_cast<uptr>(to) % line_bytes) % line_bytes;
   __builtin_memcpy(to, from, head);
   usz at = head;
-  constexpr usz width = sizeof(vector_bytes);
-  constexpr usz round = 256;
-  for (; at + round <= bytes; at += round) {
-    vector_bytes part[round / width];
-    __builtin_memcpy(part, from + at, round);
-    for (usz i = 0; i < round / width; ++i) store_streaming(to + at + i * width, part[i]);
-  }
-  for (; at + width <= bytes; at += width) {
-    vector_bytes part;
-    __builtin_memcpy(&part, from + at, width);
-    store_streaming(to + at, part);
-  }
+  for (; at + round_bytes <= bytes; at += round_bytes)
+    stream_round(to + at, from + at, round_vectors{});
+  for (; at + vector_width <= bytes; at += vector_width)
+    store_streaming(to + at, load_loose(from + at));
   __builtin_memcpy(to + at, from + at, bytes - at);
 }
 
 #else
 
-MORI_HOT void copy_streaming(u32, u32, u8* to, const u8* from, usz bytes) {
+MORI_HOT void copy_streaming(u8* to, const u8* from, usz bytes) {
   __builtin_memcpy(to, from, bytes);
 }
 

@@ -32,6 +32,7 @@
 #define MORI_COLD __attribute__((device)) inline
 #define MORI_SHARED __attribute__((shared))
 #define MORI_GLOBAL __attribute__((global))
+#define MORI_NO_UNROLL _Pragma("unroll 1")
 #else
 #define MORI_DEVICE inline
 #define MORI_HOT inline __attribute__((always_inline))
@@ -39,6 +40,7 @@
 #define MORI_COLD inline __attribute__((noinline, cold))
 #define MORI_SHARED
 #define MORI_GLOBAL
+#define MORI_NO_UNROLL
 #endif
 
 // Set when the thread sanitizer watches; see fence() in atomic_host.hpp.
