@@ -23,7 +23,8 @@ constexpr uint64_t verdict_linger_ns = base::ns_per_s;
 constexpr uint64_t parting_linger_ns = 200 * base::ns_per_ms;
 constexpr size_t min_pending = 64;
 
-const tcp::channel_limits link_limits{max_part_bytes + part_header_bytes, 512 * 1024};
+// The engine keeps parts of collectives far below this; notices may pass them.
+const tcp::channel_limits link_limits{max_part_bytes + part_header_bytes, 4 * 1024 * 1024};
 
 class joiner {
  public:
@@ -224,7 +225,7 @@ void joiner::on_table(byte_span bytes, uint64_t now_ns) {
     return fail(base::fail(MORI_E_PROTOCOL, "PE {} is not in the table", options_.rank));
   table_ = std::move(*table);
   shape_ = topology(options_.rank, options_.size);
-  waiting_for_ = "PE " + std::to_string(options_.rank) + " could not connect to all neighbours";
+  waiting_for_ = fmt::format("PE {} could not connect to all neighbours", options_.rank);
   links_.resize(static_cast<size_t>(shape_.link_count()));
   entrance_ = std::make_unique<acceptor>(std::move(neighbour_listener_),
                                          entrance_options(static_cast<size_t>(shape_.rounds())));
@@ -278,6 +279,7 @@ void joiner::check_ready() {
   const bool complete = std::ranges::all_of(links_, [](const auto& link) { return link != nullptr; });
   if (!complete || ready_said_) return;
   ready_said_ = true;
+  waiting_for_ = "other PEs could not connect to all their neighbours";
   if (root_) return root_->own_ready();
   (void)root_channel_->send(static_cast<uint16_t>(message_kind::ready), {});
 }

@@ -11,6 +11,8 @@ namespace mori::link {
 namespace {
 
 constexpr uint64_t leave_ns = 500 * base::ns_per_ms;
+// Unsent bytes of a link beyond which parts of collectives wait.
+constexpr size_t bulk_queue_bytes = 256 * 1024;
 
 void signal(const base::unique_fd& event) {
   const uint64_t one = 1;
@@ -149,10 +151,11 @@ void engine::pump() {
   for (auto& message : member_.take_outbox()) {
     link_state& l = links_[static_cast<size_t>(message.link)];
     if (!l.channel || l.finishing) continue;
-    // Small frames pass a full queue; only heartbeats can be many.
-    const bool can_wait = message.kind == message_kind::heartbeat && l.channel->wants_write();
-    if (!can_wait)
-      (void)l.channel->send(static_cast<uint16_t>(message.kind), {message.payload});
+    // A beat adds nothing while earlier bytes are on their way.
+    if (message.kind == message_kind::heartbeat && l.channel->wants_write()) continue;
+    const auto taken =
+        l.channel->send(static_cast<uint16_t>(message.kind), {message.payload});
+    if (!taken) member_.on_nonsense(message.link, taken.error().text);
   }
   for (int link = 0; link < shape_.link_count(); ++link) {
     link_state& l = links_[static_cast<size_t>(link)];
@@ -167,7 +170,7 @@ void engine::pump() {
 void engine::send_parts() {
   for (int link = 0; link < shape_.rounds(); ++link) {
     link_state& l = links_[static_cast<size_t>(link)];
-    while (l.channel && !l.finishing) {
+    while (l.channel && !l.finishing && l.channel->queued_bytes() < bulk_queue_bytes) {
       const auto part = member_.peek_part(link);
       if (!part) break;
       if (!l.channel->send(static_cast<uint16_t>(message_kind::part_of_collective),
