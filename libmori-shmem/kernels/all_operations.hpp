@@ -29,7 +29,6 @@ MORI_OUTLINE void typed_operations(const Group& group, const all_operations_args
   put_nbi(group, s, typed_put_request<T>{target, source, 4, args.pe});
   get_nbi(group, s, typed_get_request<T>{sink, target, 4, args.pe});
   get(group, s, typed_get_request<T>{sink, target, 4, args.pe});
-  p(group, s, target, source[0], args.pe);
 }
 
 // One word type of the atomics and waits.
@@ -59,14 +58,14 @@ MORI_OUTLINE void group_operations(const Group& group, const all_operations_args
   auto* bytes = static_cast<device::u8*>(args.target);
   typed_operations<u32>(group, args);
   typed_operations<u64>(group, args);
-  typed_operations<i32>(group, args);
-  typed_operations<i64>(group, args);
   typed_operations<float>(group, args);
   typed_operations<double>(group, args);
   word_operations<u32>(group, args);
   word_operations<u64>(group, args);
   word_operations<i32>(group, args);
   word_operations<i64>(group, args);
+  p(group, s, static_cast<float*>(args.target), 1.0f, args.pe);
+  p(group, s, static_cast<double*>(args.target), 1.0, args.pe);
   putmem_nbi(group, s, {bytes, args.source, 64, args.pe});
   put_size_imm_nbi(group, s, {bytes, args.source, 16, args.pe});
   getmem_nbi(group, s, {args.sink, bytes, 64, args.pe});

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <numeric>
+#include <span>
 #include <string>
 
 using namespace mori_test;

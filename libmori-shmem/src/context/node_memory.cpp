@@ -2,19 +2,28 @@
 #include "context/node_memory.hpp"
 
 #include "context/agreement.hpp"
+#include "heap/heap.hpp"
 
 #include <mori/base/log.hpp>
 
 #include <sys/random.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 namespace mori::shmem_core {
 namespace {
 
-// Heaps start on huge-page boundaries of the file.
-constexpr uint64_t heap_boundary_bytes = 2 << 20;
+// Passing a descriptor on one machine takes milliseconds; where it cannot work
+// (another network namespace) the fallback must not cost the whole join timeout.
+constexpr uint64_t share_timeout_ns = 20 * base::ns_per_s;
+
+// Where heaps start, in the file and in memory: on huge pages at least, and so
+// that every alignment that an allocation of this heap can have holds for its address.
+uint64_t heap_boundary_bytes(uint64_t heap_bytes) {
+  return std::clamp(std::bit_ceil(heap_bytes), uint64_t{2} << 20, heap::largest_alignment_bytes);
+}
 
 struct mapped {
   link::segment segment;
@@ -23,7 +32,8 @@ struct mapped {
 
 base::result<mapped> map_private(const settings& with, uint64_t stride) {
   MORI_TRY(base::unique_fd fd, link::segment::create_file(stride, with.heap_directory));
-  MORI_TRY(link::segment segment, link::segment::map(std::move(fd), stride));
+  MORI_TRY(link::segment segment,
+           link::segment::map(std::move(fd), stride, heap_boundary_bytes(with.heap_bytes)));
   return mapped{std::move(segment), 0};
 }
 
@@ -50,8 +60,11 @@ base::result<mapped> map_shared(link::group& group, const settings& with, uint64
   const mori_status first = statuses[static_cast<size_t>(local.front())];
   if (first != MORI_OK)
     return base::fail(first, "PE {} could not create the node's heap file", local.front());
-  MORI_TRY(base::unique_fd fd, group.share_descriptor(local.front(), created.get(), until));
-  MORI_TRY(link::segment segment, link::segment::map(std::move(fd), bytes));
+  const auto share_until =
+      base::deadline::after(std::min(until.left_ns(), share_timeout_ns));
+  MORI_TRY(base::unique_fd fd, group.share_descriptor(local.front(), created.get(), share_until));
+  MORI_TRY(link::segment segment,
+           link::segment::map(std::move(fd), bytes, heap_boundary_bytes(with.heap_bytes)));
   const auto own = std::ranges::find(local, group.rank()) - local.begin();
   return mapped{std::move(segment), static_cast<uint64_t>(own) * stride};
 }
@@ -74,8 +87,8 @@ uint64_t random_nonce() {
 
 base::result<node_memory> node_memory::create(link::group& group, const settings& with,
                                               base::deadline until) {
-  const uint64_t stride =
-      (with.heap_bytes + heap_boundary_bytes - 1) / heap_boundary_bytes * heap_boundary_bytes;
+  const uint64_t boundary = heap_boundary_bytes(with.heap_bytes);
+  const uint64_t stride = (with.heap_bytes + boundary - 1) / boundary * boundary;
   node_memory made;
   made.peers_.resize(static_cast<size_t>(group.size()));
 

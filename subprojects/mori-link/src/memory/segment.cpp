@@ -72,7 +72,8 @@ base::result<base::unique_fd> segment::create_file(uint64_t size_bytes,
   return fd;
 }
 
-base::result<segment> segment::map(base::unique_fd fd, uint64_t size_bytes) {
+base::result<segment> segment::map(base::unique_fd fd, uint64_t size_bytes,
+                                   uint64_t alignment_bytes) {
   if (size_bytes == 0 || size_bytes > max_bytes)
     return base::fail(MORI_E_INVALID, "a segment of {} bytes is outside 1 .. {}", size_bytes,
                       max_bytes);
@@ -82,9 +83,23 @@ base::result<segment> segment::map(base::unique_fd fd, uint64_t size_bytes) {
   if (static_cast<uint64_t>(about.st_size) < size_bytes)
     return base::fail(MORI_E_INVALID, "a segment of {} bytes over a file of {}", size_bytes,
                       about.st_size);
-  void* at = ::mmap(nullptr, size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                    fd.get(), 0);
-  if (at == MAP_FAILED) return base::fail_os(errno, "cannot map {} bytes", size_bytes);
+  // Address space with room to align in, then the file over its aligned part.
+  const uint64_t room = size_bytes + alignment_bytes;
+  void* space = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (space == MAP_FAILED) return base::fail_os(errno, "cannot find {} bytes of addresses", room);
+  const auto start = reinterpret_cast<uint64_t>(space);
+  const uint64_t aligned = (start + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
+  void* at = ::mmap(reinterpret_cast<void*>(aligned), size_bytes, PROT_READ | PROT_WRITE,
+                    MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd.get(), 0);
+  if (at == MAP_FAILED) {
+    const int problem = errno;
+    (void)::munmap(space, room);
+    return base::fail_os(problem, "cannot map {} bytes", size_bytes);
+  }
+  const uint64_t page = page_bytes();
+  const uint64_t end = (aligned + size_bytes + page - 1) / page * page;
+  if (aligned > start) (void)::munmap(space, aligned - start);
+  if (start + room > end) (void)::munmap(reinterpret_cast<void*>(end), start + room - end);
   (void)::madvise(at, size_bytes, MADV_HUGEPAGE);  // a wish
   segment made;
   made.data_ = static_cast<std::byte*>(at);

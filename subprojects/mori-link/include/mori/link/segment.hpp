@@ -18,8 +18,10 @@ class segment {
   // directory empty: memfd. The file's size is set, no page is taken.
   static base::result<base::unique_fd> create_file(uint64_t size_bytes, const std::string& directory);
 
-  // Maps size_bytes of the file shared and writable; keeps the descriptor.
-  static base::result<segment> map(base::unique_fd fd, uint64_t size_bytes);
+  // Maps size_bytes of the file shared and writable, at a multiple of
+  // alignment_bytes (a power of two, at least a page); keeps the descriptor.
+  static base::result<segment> map(base::unique_fd fd, uint64_t size_bytes,
+                                   uint64_t alignment_bytes = 4096);
 
   segment() = default;
   segment(segment&& other) noexcept;
