@@ -42,7 +42,7 @@ status decide(std::span<const card> cards, const base::result<settings>& own) {
 status show(mori_shmem* shmem, const group_place& place, const base::result<settings>& own,
             card* table) {
   card mine{};
-  mine.status = own ? MORI_OK : static_cast<uint64_t>(own.error().status);
+  mine.status = own ? uint64_t{MORI_OK} : static_cast<uint64_t>(own.error().status);
   if (own) mine.config = *own;
   for (int32_t peer = 0; peer < place.pe_count; ++peer)
     MORI_CHECK(shmem_call(mori_shmem_put, shmem, table + place.pe, &mine, sizeof mine, peer));
