@@ -318,6 +318,8 @@ void joiner::part() {
 
 base::result<joined_group> joiner::run() {
   MORI_CHECK(prepare());
+  watch();
+  step(base::now_ns());  // a group of one is complete by itself: no event will come
   while (!over()) {
     watch();
     list_.wait(next_due_ns());
