@@ -155,7 +155,8 @@ class combine_kernel {
 
   MORI_DEVICE void gather() const {
     const device::block block = grid_.this_block();
-    const bool with_weights = (plan_.flows & flows_weights) != 0;
+    // Also when none has rows: zeros for all tokens then.
+    const bool with_weights = (plan_.flows & flows_weights) != 0 || args_.input_weights != 0;
     for (u64 token = first_token_ + block.wave_index(); token < last_token_;
          token += block.wave_count()) {
       const Element* rows[fan_out_limit];
