@@ -4,6 +4,7 @@
 # budgets and what they depend on are in tests/runner/suites.py.
 #
 # usage: bash tests/run.sh [SUITE ...]        bash tests/run.sh --list
+# MORI_TEST_PATIENCE=3 stretches the budgets threefold, for a machine that is busy otherwise.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 mkdir -p build/logs

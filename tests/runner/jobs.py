@@ -17,6 +17,10 @@ import time
 import counts
 
 
+# Stretches all budgets, for a machine that is busy with something else; 1 where they count.
+PATIENCE = float(os.environ.get("MORI_TEST_PATIENCE", "1"))
+
+
 @dataclasses.dataclass
 class Outcome:
     suite: object
@@ -46,7 +50,7 @@ def environment_of(suite):
 
 def run_commands(suite, log, root):
     """Runs the commands until one fails; returns why, or an empty text."""
-    deadline = time.monotonic() + suite.budget_s
+    deadline = time.monotonic() + suite.budget_s * PATIENCE
     for command in suite.commands:
         log.write(f"$ {' '.join(map(str, command))}\n")
         log.flush()
