@@ -241,10 +241,12 @@ status ep_operator::dispatch(const mori_ep_dispatch_args& args, mori_ep_dispatch
   to_kernel.count_local_experts = static_cast<u32>(args.count_local_experts);
 
   dispatched_ = false;
+  // A kernel that was ended at once has not even begun its epoch.
+  const uint64_t epoch = the_plan().dispatch_epoch + 1;
   MORI_TRY(const uint32_t blocks,
            launch(MORI_KERNEL_HANDLE(mori_ep_intra_node_dispatch), request.block_count, to_kernel));
   const plan& p = the_plan();
-  MORI_CHECK(explain_end(p.finished_dispatch == p.dispatch_epoch));
+  MORI_CHECK(explain_end(p.finished_dispatch == epoch));
   // Also when an own id was bad: the peers have their rows and expect a combine.
   dispatched_ = true;
   token_count_ = request.token_count;
@@ -285,10 +287,11 @@ status ep_operator::combine(const mori_ep_combine_args& args, mori_ep_combine_re
                                 request.place == input_place::in_registered});
   to_kernel.releases_at_end = request.place == input_place::copied ? 0 : 1;
 
+  const uint64_t epoch = the_plan().combine_epoch + 1;
   MORI_TRY(const uint32_t blocks,
            launch(combine_kernel_of(args.dtype), request.block_count, to_kernel));
   const plan& p = the_plan();
-  MORI_CHECK(explain_end(p.finished_combine == p.combine_epoch));
+  MORI_CHECK(explain_end(p.finished_combine == epoch));
   if (p.foreign_hash != 0)
     return fail(MORI_E_INVALID,
                 "indices are not the routing of the last dispatch: hash {:#x}, dispatch had {:#x}",
