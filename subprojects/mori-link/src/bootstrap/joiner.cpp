@@ -301,10 +301,13 @@ void joiner::on_deadline() {
 // What others must still hear from us, for a bounded time.
 void joiner::part() {
   if (root_) {
-    const bool waits_for_late_ranks = failure_ && failure_->status != MORI_E_TIMEOUT;
-    const uint64_t linger = waits_for_late_ranks ? verdict_linger_ns : parting_linger_ns;
-    const auto until = base::deadline::after(linger);
-    while (!root_->settled() && !until.passed()) {
+    const bool awaits_late_ranks = failure_ && failure_->status != MORI_E_TIMEOUT;
+    const auto until =
+        base::deadline::after(awaits_late_ranks ? verdict_linger_ns : parting_linger_ns);
+    const auto heard_by_all = [&] {
+      return root_->settled() && (!awaits_late_ranks || root_->all_came());
+    };
+    while (!heard_by_all() && !until.passed()) {
       list_.clear();
       root_->watch(list_);
       list_.wait(std::min(until.when_ns(), root_->next_due_ns()));
@@ -320,11 +323,12 @@ base::result<joined_group> joiner::run() {
   MORI_CHECK(prepare());
   watch();
   step(base::now_ns());  // a group of one is complete by itself: no event will come
-  while (!over()) {
-    watch();
-    list_.wait(next_due_ns());
+  for (;;) {
     step(base::now_ns());
     if (!over() && until_.passed()) on_deadline();
+    if (over()) break;
+    watch();
+    list_.wait(next_due_ns());
   }
   part();
   if (failure_) {

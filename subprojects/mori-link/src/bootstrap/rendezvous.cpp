@@ -166,13 +166,9 @@ std::string rendezvous::missing_text() const {
 }
 
 bool rendezvous::settled() const {
-  const bool all_sent = std::ranges::all_of(
-      guests_, [](const guest& g) { return !g.channel || !g.channel->wants_write(); });
-  if (open_) return all_sent;
-  // Ranks that come late should hear the verdict, not find nobody.
-  const bool all_came = static_cast<int>(guests_.size()) + 1 >= roster_.size();
-  const bool all_left = std::ranges::all_of(guests_, [](const guest& g) { return !g.channel; });
-  return failure_ && all_came && all_left;
+  return std::ranges::all_of(guests_, [&](const guest& g) {
+    return !g.channel || (open_ && !g.channel->wants_write());
+  });
 }
 
 }  // namespace mori::link

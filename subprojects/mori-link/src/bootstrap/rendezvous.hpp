@@ -31,8 +31,10 @@ class rendezvous {
   const byte_vector* table() const { return table_ ? &*table_ : nullptr; }
   bool open() const { return open_; }
   const base::failure* failure() const { return failure_ ? &*failure_ : nullptr; }
-  // Nothing is left to be sent or to be told: all ranks have heard the verdict.
+  // Nothing is left to be sent, and after a failure all guests have gone.
   bool settled() const;
+  // Every rank has been here; who comes late after a failure should hear of it.
+  bool all_came() const { return static_cast<int>(guests_.size()) + 1 >= roster_.size(); }
 
  private:
   struct guest {

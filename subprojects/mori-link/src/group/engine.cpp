@@ -90,6 +90,7 @@ void engine::run() {
   uint64_t now = base::now_ns();
   // The join may have read the first frames of a quick neighbour.
   for (int link = 0; link < shape_.link_count(); ++link) read_link(link, now);
+  close_ended();
   member_.on_tick(now);
   pump();
   while (!may_end(now)) {
@@ -116,6 +117,7 @@ void engine::step(uint64_t now_ns) {
     if (l.channel && list_.writable(l.slot)) l.channel->on_writable();
     if (l.channel && list_.readable(l.slot)) read_link(link, now_ns);
   }
+  close_ended();
   member_.on_tick(now_ns);
   pump();
   if (!leaving_ && desk_->step(list_, now_ns) && !offer_taken_) {
@@ -139,8 +141,16 @@ void engine::read_link(int link, uint64_t now_ns) {
     // Its bytes can no longer be told apart.
     pump();
     l.channel.reset();
-  } else if (l.channel->ended()) {
+  }
+}
+
+// After all links were read: a rank's last words may be on another of its links.
+void engine::close_ended() {
+  for (int link = 0; link < shape_.link_count(); ++link) {
+    link_state& l = links_[static_cast<size_t>(link)];
+    if (!l.channel || !l.channel->ended()) continue;
     member_.on_closed(link, l.channel->end_reason());
+    pump();
     l.channel.reset();
   }
 }

@@ -53,6 +53,7 @@ class engine {
   uint64_t next_due_ns() const;
   void step(uint64_t now_ns);
   void read_link(int link, uint64_t now_ns);
+  void close_ended();
   void pump();
   void send_parts();
   void note_changes();
