@@ -18,8 +18,8 @@ viability find_driver(std::initializer_list<const char*> names, std::string* fou
   std::string tried;
   for (const char* name : names) {
     dlerror();
-    if (void* handle = dlopen(name, RTLD_NOW | RTLD_LOCAL)) {
-      dlclose(handle);
+    // Never closed: drivers do not survive being unloaded.
+    if (dlopen(name, RTLD_LAZY | RTLD_LOCAL | RTLD_NODELETE) != nullptr) {
       *found = name;
       return {true, {}};
     }

@@ -8,7 +8,9 @@
 // executes fence<scope::system, order::release>() (for a group) or at least a
 // release store (one lane, copy() only). After copy_streaming() the fence is
 // needed on the host too: it drains the streaming stores, which a release store does not.
-// The ranges must not overlap.
+// The ranges must not overlap. Loops that read without copying have
+//
+//   prefetch_beyond<Bytes>(from)             a hint, for each step of Bytes through memory
 #pragma once
 
 #include <mori/device/group.hpp>
@@ -40,6 +42,17 @@ MORI_HOT void copy_streaming([[maybe_unused]] const Group& group, void* to, cons
   bulk::copy_streaming(static_cast<u8*>(to), static_cast<const u8*>(from), bytes);
 #else
   copy(group, to, from, bytes);
+#endif
+}
+
+// Fetches what this step's [from, from + Bytes) will be followed by. A loop over several sources
+// is too irregular for the hardware to do that by itself. No address is wrong. Nothing on GPUs,
+// where other waves hide the latency.
+template <usz Bytes>
+MORI_HOT void prefetch_beyond([[maybe_unused]] const void* from) {
+#if defined(MORI_TARGET_HOST)
+  for (usz at = 0; at < Bytes; at += bulk::line_bytes)
+    __builtin_prefetch(static_cast<const u8*>(from) + bulk::prefetch_bytes + at, 0, 0);
 #endif
 }
 

@@ -13,6 +13,10 @@ MORI_HOT void copy(u8* to, const u8* from, usz bytes) {
   __builtin_memcpy(to, from, bytes);
 }
 
+inline constexpr usz line_bytes = 64;
+// How far ahead sources are fetched; without it the loads wait in each page anew.
+inline constexpr usz prefetch_bytes = 512;
+
 // Sanitizers see only the plain copy: they do not instrument non-temporal stores.
 #if defined(__x86_64__) && !defined(MORI_TSAN) && !defined(__SANITIZE_ADDRESS__)
 
@@ -45,11 +49,8 @@ MORI_HOT void store_streaming(u8* to, vector_bytes value) {
 #endif
 }
 
-inline constexpr usz line_bytes = 64;
 // Below this a streaming copy only pays for its partial lines.
 inline constexpr usz streaming_minimum_bytes = 1024;
-// How far ahead the source is fetched; without it the loads wait in each page anew.
-inline constexpr usz prefetch_bytes = 512;
 
 // Vectors of one round; all loads before the stores, so that they overlap.
 template <usz... I>
