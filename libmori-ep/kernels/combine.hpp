@@ -26,20 +26,22 @@
 namespace mori::ep_core {
 
 // Elements that one lane adds at a time: on GPUs 16 bytes, so that neighbouring lanes read
-// neighbouring chunks; on the host (waves of one lane) what keeps sums in the first-level cache
-// and each source row long enough in turn for the prefetchers.
+// neighbouring chunks; on the host (waves of one lane) few enough that their sums stay near the
+// registers, while the next lines of all rows are fetched.
 template <class Element>
 inline constexpr u32 tile_elements =
-    device::wave::single ? 1024 : static_cast<u32>(16 / sizeof(Element));
+    static_cast<u32>((device::wave::single ? 128 : 16) / sizeof(Element));
 
 // Element vectors of 16 bytes at least: rows are multiples of that.
 template <class Element, u32 Count>
 MORI_HOT void add_tile(Element* out, const Element* const* rows, u32 row_count, u64 first) {
   float sum[Count];
   const Element* row = rows[0] + first;
+  device::prefetch_beyond<sizeof(Element[Count])>(row);
   for (u32 i = 0; i < Count; ++i) sum[i] = device::to_float(row[i]);
   for (u32 r = 1; r < row_count; ++r) {
     row = rows[r] + first;
+    device::prefetch_beyond<sizeof(Element[Count])>(row);
     for (u32 i = 0; i < Count; ++i) sum[i] = sum[i] + device::to_float(row[i]);
   }
   for (u32 i = 0; i < Count; ++i) out[first + i] = device::from_float<Element>(sum[i]);
