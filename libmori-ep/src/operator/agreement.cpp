@@ -60,7 +60,10 @@ status agree_on_settings(mori_shmem* shmem, const group_place& place,
   if (!outcome) return own ? std::move(outcome) : status(own.error());
   auto* table = static_cast<card*>(memory);
   outcome = show(shmem, place, own, table);
-  if (outcome) outcome = decide({table, count}, own);
+  if (outcome)
+    outcome = decide({table, count}, own);
+  else if (!own)
+    outcome = own.error();  // says more: ranks that cannot be reached cannot be shown anything
   // Nobody writes here again before the next collective allocation, which comes after this.
   (void)shmem_call(mori_shmem_free, shmem, memory);
   return outcome;
