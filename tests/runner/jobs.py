@@ -16,7 +16,6 @@ import time
 
 import counts
 
-
 # Stretches all budgets, for a machine that is busy with something else; 1 where they count.
 PATIENCE = float(os.environ.get("MORI_TEST_PATIENCE", "1"))
 
