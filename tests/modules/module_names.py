@@ -20,6 +20,8 @@ LIBRARIES = {
 PRIVATE = ("base", "device", "link")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
+# What only some builds have is not exported.
+CONDITIONAL = re.compile(r"^[ \t]*#[ \t]*if.*?^[ \t]*#[ \t]*endif[^\n]*", re.M | re.S)
 LITERAL = re.compile(r'"(?:\\.|[^"\\\n])*"')
 
 
@@ -53,7 +55,8 @@ def name_of(statement):
 
 def header_names(text):
     """Namespace -> names declared at its level; namespaces called `detail` are left out."""
-    text = LITERAL.sub('""', DIRECTIVE.sub("", COMMENT.sub(" ", text)))
+    text = CONDITIONAL.sub("", COMMENT.sub(" ", text))
+    text = LITERAL.sub('""', DIRECTIVE.sub("", text))
     found, spaces, depth, start = {}, [], 0, 0
     for position, character in enumerate(text):
         level = len(spaces)
