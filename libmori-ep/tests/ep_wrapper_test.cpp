@@ -6,8 +6,8 @@
 
 #include <cstring>
 #include <string>
-#include <vector>
 #include <type_traits>
+#include <vector>
 
 namespace ep = mori::ep;
 
