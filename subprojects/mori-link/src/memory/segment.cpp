@@ -1,7 +1,10 @@
 // segment.cpp - see segment.hpp.
 #include <mori/link/segment.hpp>
 
+#include "memory/headroom.hpp"
+
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -17,6 +20,7 @@ namespace {
 
 // Sizes are off_t to the kernel.
 constexpr uint64_t max_bytes = uint64_t{1} << 62;
+constexpr uint64_t smallest_step_bytes = 1 << 20;
 
 uint64_t page_bytes() {
   static const auto bytes = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
@@ -25,9 +29,15 @@ uint64_t page_bytes() {
 
 // Free bytes of the file's filesystem; 0: it has no limit of its own (memfd).
 uint64_t free_bytes(int fd) {
-  struct statvfs about {};
+  struct statvfs about{};
   if (::fstatvfs(fd, &about) != 0 || about.f_blocks == 0) return 0;
   return uint64_t{about.f_bavail} * about.f_frsize;
+}
+
+// Pages of other filesystems can be written back, or are set aside (hugetlbfs).
+bool is_in_memory(int fd) {
+  struct statfs about{};
+  return ::fstatfs(fd, &about) == 0 && about.f_type == TMPFS_MAGIC;
 }
 
 int allocate(int fd, int mode, uint64_t offset, uint64_t bytes) {
@@ -58,7 +68,8 @@ base::result<base::unique_fd> segment::create_file(uint64_t size_bytes,
       directory.empty()
           ? ::memfd_create("mori-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING)
           : ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | O_EXCL, S_IRUSR | S_IWUSR));
-  const std::string where = directory.empty() ? "a memfd" : fmt::format("a file in '{}'", directory);
+  const std::string where =
+      directory.empty() ? "a memfd" : fmt::format("a file in '{}'", directory);
   if (!fd) return base::fail_os(errno, "cannot create {}", where);
   int outcome = 0;
   do outcome = ::ftruncate(fd.get(), static_cast<off_t>(size_bytes));
@@ -77,7 +88,7 @@ base::result<segment> segment::map(base::unique_fd fd, uint64_t size_bytes,
   if (size_bytes == 0 || size_bytes > max_bytes)
     return base::fail(MORI_E_INVALID, "a segment of {} bytes is outside 1 .. {}", size_bytes,
                       max_bytes);
-  struct stat about {};
+  struct stat about{};
   if (::fstat(fd.get(), &about) != 0) return base::fail_os(errno, "segment file");
   // Beyond the end of the file an access would be a SIGBUS.
   if (static_cast<uint64_t>(about.st_size) < size_bytes)
@@ -85,7 +96,8 @@ base::result<segment> segment::map(base::unique_fd fd, uint64_t size_bytes,
                       about.st_size);
   // Address space with room to align in, then the file over its aligned part.
   const uint64_t room = size_bytes + alignment_bytes;
-  void* space = ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* space =
+      ::mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (space == MAP_FAILED) return base::fail_os(errno, "cannot find {} bytes of addresses", room);
   const auto start = reinterpret_cast<uint64_t>(space);
   const uint64_t aligned = (start + alignment_bytes - 1) / alignment_bytes * alignment_bytes;
@@ -129,12 +141,32 @@ base::status segment::reserve(uint64_t offset, uint64_t bytes) {
   if (offset > size_bytes_ || bytes > size_bytes_ - offset)
     return base::fail(MORI_E_INVALID, "bytes {} + {} are outside a segment of {}", offset, bytes,
                       size_bytes_);
-  if (bytes == 0) return {};
-  const int problem = allocate(fd_.get(), 0, offset, bytes);
-  if (problem == 0) return {};
-  if (problem == ENOSPC || problem == ENOMEM || problem == EFBIG || problem == EDQUOT)
-    return no_memory(problem, fd_.get(), bytes);
-  return base::fail_os(problem, "cannot reserve {} bytes of shared memory", bytes);
+  const bool is_limited = is_in_memory(fd_.get());
+  for (uint64_t done = 0; done < bytes;) {
+    uint64_t step = bytes - done;
+    if (is_limited) {
+      const headroom room = memory_headroom();
+      if (room.usable_bytes() < step) {
+        if (done > 0) (void)!release(offset, done);
+        return base::failure{MORI_E_NO_MEMORY, ENOMEM,
+                             fmt::format("cannot reserve {} bytes of shared memory, {} are left "
+                                         "before the limit of {}",
+                                         bytes, room.bytes, room.limit)};
+      }
+      // Other processes reserve at the same time; so that all see it coming, a little at a time.
+      step = std::min(step, std::max(smallest_step_bytes, room.usable_bytes() / 64));
+    }
+    const int problem = allocate(fd_.get(), 0, offset + done, step);
+    if (problem == 0) {
+      done += step;
+      continue;
+    }
+    if (done > 0) (void)!release(offset, done);
+    if (problem == ENOSPC || problem == ENOMEM || problem == EFBIG || problem == EDQUOT)
+      return no_memory(problem, fd_.get(), bytes);
+    return base::fail_os(problem, "cannot reserve {} bytes of shared memory", bytes);
+  }
+  return {};
 }
 
 base::status segment::release(uint64_t offset, uint64_t bytes) {
@@ -144,7 +176,8 @@ base::status segment::release(uint64_t offset, uint64_t bytes) {
   const uint64_t page = page_bytes();
   const uint64_t first = (offset + page - 1) / page * page;
   // The last page of the segment may be a part of one.
-  const uint64_t end = offset + bytes == size_bytes_ ? offset + bytes : (offset + bytes) / page * page;
+  const uint64_t end =
+      offset + bytes == size_bytes_ ? offset + bytes : (offset + bytes) / page * page;
   if (first >= end) return {};
   const int problem =
       allocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, first, end - first);

@@ -32,7 +32,9 @@ class segment {
   uint64_t size_bytes() const { return size_bytes_; }
 
   // Takes the pages of [offset, offset + bytes), zeroed where new.
-  // MORI_E_NO_MEMORY says how much was asked for and is free.
+  // MORI_E_NO_MEMORY says how much was asked for and is free; also short of a
+  // limit beyond which the kernel would rather end a process. A failure leaves
+  // no page of the range.
   base::status reserve(uint64_t offset, uint64_t bytes);
   // Gives whole pages inside the range back; they read as zero afterwards.
   base::status release(uint64_t offset, uint64_t bytes);
