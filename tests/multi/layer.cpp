@@ -59,8 +59,8 @@ bool layer::map_arrays() {
   const int fd = memfd_create("test-arrays", MFD_CLOEXEC);
   if (fd < 0) return false;
   const bool sized = ftruncate(fd, static_cast<off_t>(array_bytes_)) == 0;
-  void* at = sized ? mmap(nullptr, array_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
-                   : MAP_FAILED;
+  void* at =
+      sized ? mmap(nullptr, array_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
   close(fd);
   if (at == MAP_FAILED) return false;
   arrays_ = static_cast<std::byte*>(at);
@@ -68,8 +68,7 @@ bool layer::map_arrays() {
   input_ = reinterpret_cast<float*>(arrays_ + index_bytes);
   rows_ = reinterpret_cast<float*>(arrays_ + index_bytes + input_bytes);
   pattern_.resize(shape_.hidden + pattern_period);
-  for (size_t i = 0; i < pattern_.size(); ++i)
-    pattern_[i] = static_cast<float>(i % pattern_period);
+  for (size_t i = 0; i < pattern_.size(); ++i) pattern_[i] = static_cast<float>(i % pattern_period);
   return true;
 }
 
@@ -79,6 +78,9 @@ void layer::destroy() {
   if (arrays_ != nullptr) munmap(arrays_, array_bytes_);
   arrays_ = nullptr;
   pattern_ = {};
+  received_ = {};
+  stop_at_ = place::none;
+  wrong_count_ = 0;
 }
 
 void layer::set_tokens(const std::vector<uint64_t>& token_counts, int target) {
@@ -150,19 +152,19 @@ mori_status layer::dispatch(mori_error* error) {
   remove_gate();
   if (status != MORI_OK) return status;
   received_ = result;
-  check_received();
-  return MORI_OK;
+  return check_received(error);
 }
 
 // Every row that must be here is, in order of (source, token), and no other.
-void layer::check_received() {
+mori_status layer::check_received(mori_error* error) {
   std::vector<int32_t> positions(received_.recv_token_count);
   uint64_t count = 0;
-  if (mori_ep_src_token_positions(ep_, positions.data(), positions.size(), &count, nullptr) !=
-          MORI_OK ||
-      count != positions.size()) {
+  const mori_status status =
+      mori_ep_src_token_positions(ep_, positions.data(), positions.size(), &count, error);
+  if (status != MORI_OK) return status;  // somebody died just now
+  if (count != positions.size()) {
     ++wrong_count_;
-    return;
+    return MORI_OK;
   }
   const auto* out = static_cast<const float*>(received_.out);
   const uint64_t stride = static_cast<uint64_t>(shape_.pe_count) * shape_.max_token_count;
@@ -183,6 +185,7 @@ void layer::check_received() {
   // The experts of this PE multiply by its number plus one.
   for (uint64_t i = 0; i < count * shape_.hidden; ++i)
     rows_[i] = out[i] * static_cast<float>(shape_.pe + 1);
+  return MORI_OK;
 }
 
 void layer::close_combine_gate() {
@@ -221,8 +224,8 @@ void layer::check_combined(const float* out) {
     const float* sent = pattern_of(shape_.pe, token);
     bool right = true;
     for (uint64_t column = 0; column < shape_.hidden; ++column)
-      right = right &&
-              out[token * shape_.hidden + column] == sent[column] * static_cast<float>(factor);
+      right =
+          right && out[token * shape_.hidden + column] == sent[column] * static_cast<float>(factor);
     wrong_count_ += right ? 0 : 1;
   }
 }

@@ -22,13 +22,13 @@ struct layer_shape {
 // Places where a gate can stop a PE within dispatch and combine.
 enum class place {
   none,
-  routing,         // dispatch, before the counts are sent
-  first_row,       // dispatch, counts exchanged, no row sent
-  middle_row,      // dispatch, half of the rows sent
-  receiver,        // dispatch, in the middle of a store to another PE
-  expert_rows,     // combine, while it publishes its rows
-  routing_again,   // combine, rows published, not announced
-  gather           // combine, while it reads another PE's rows
+  routing,        // dispatch, before the counts are sent
+  first_row,      // dispatch, counts exchanged, no row sent
+  middle_row,     // dispatch, half of the rows sent
+  receiver,       // dispatch, in the middle of a store to another PE
+  expert_rows,    // combine, while it publishes its rows
+  routing_again,  // combine, rows published, not announced
+  gather          // combine, while it reads another PE's rows
 };
 
 class layer {
@@ -58,7 +58,7 @@ class layer {
   int32_t expert_of(int pe, uint64_t token, int slot) const;
   bool goes_to(int pe, uint64_t token, int destination) const;
   const float* pattern_of(int pe, uint64_t token) const;
-  void check_received();
+  mori_status check_received(mori_error* error);
   void check_combined(const float* out);
   void close_dispatch_gate();
   void close_combine_gate();

@@ -1,9 +1,9 @@
 // pe.cpp - one PE process that does what its driver says: it reads a command a line from standard
 // input and answers `STATUS MILLISECONDS TEXT`. It binds to the C headers alone. The driver
-// (process.py) decides who does what and when somebody is killed; the commands are the table at
+// (processes.py) decides who does what and when somebody is killed; the commands are the table at
 // the end of this file. It ends with its driver, and after its lifetime in any case.
 //
-// usage: pe CONTROL_FILE INDEX LIFETIME_SECONDS
+// usage: pe CONTROL_FILE GATE_PIPE LIFETIME_SECONDS
 #include <mori/ep.h>
 #include <mori/shmem.h>
 #include <signal.h>
@@ -195,8 +195,8 @@ answer peer(words& in) {
   if (status == MORI_OK && !m.allocations.empty())
     status = mori_shmem_ptr_p2p(m.shmem, m.allocations.back().first, pe, &pointer, &error);
   return outcome(status, error,
-                 std::to_string(report.transport) + (pointer != nullptr ? " mapped " : " unmapped ") +
-                     report.reason);
+                 std::to_string(report.transport) +
+                     (pointer != nullptr ? " mapped " : " unmapped ") + report.reason);
 }
 
 answer make_layer(words& in) {
@@ -313,12 +313,11 @@ answer in_child(words& in) {
 using command = answer (*)(words&);
 
 const std::map<std::string, command> commands = {
-    {"id", make_id},         {"create", create},     {"destroy", destroy},
-    {"check", check},        {"barrier", barrier},   {"malloc", allocate},
-    {"free", free_last},     {"fill", fill},         {"put", put},
-    {"peer", peer},          {"layer", make_layer},  {"tokens", tokens},
-    {"dispatch", dispatch},  {"combine", combine},   {"loop", loop},
-    {"gate", gate},          {"fork", in_child},
+    {"id", make_id},        {"create", create},   {"destroy", destroy},  {"check", check},
+    {"barrier", barrier},   {"malloc", allocate}, {"free", free_last},   {"fill", fill},
+    {"put", put},           {"peer", peer},       {"layer", make_layer}, {"tokens", tokens},
+    {"dispatch", dispatch}, {"combine", combine}, {"loop", loop},        {"gate", gate},
+    {"fork", in_child},
 };
 
 void serve() {
@@ -344,7 +343,7 @@ void serve() {
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    std::fprintf(stderr, "usage: pe CONTROL_FILE INDEX LIFETIME_SECONDS\n");
+    std::fprintf(stderr, "usage: pe CONTROL_FILE GATE_PIPE LIFETIME_SECONDS\n");
     return 2;
   }
   prctl(PR_SET_PDEATHSIG, SIGKILL);
