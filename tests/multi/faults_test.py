@@ -75,8 +75,6 @@ def kill_at_random(rng):
             hit[phase] += 1
             slowest = max(slowest, crew.await_naming(victim, since, CLOSED_S, DEAD))
             crew.prove_clean(rejoin=False)
-            for process in crew.members:
-                process.idle_state = process.idle_state or process.holds()
         crew.warm_up()
     return f"phases {hit}, slowest report {slowest:.2f} s"
 
@@ -174,8 +172,6 @@ def kill_in_create_and_destroy(rng):
                         refused += 1
                     expect(reply.status != 0, f"PE {other}: no failure without PE {victim}")
             crew.prove_clean(rejoin=False)
-            for process in crew.members:
-                process.idle_state = process.idle_state or process.holds()
         crew.warm_up()
     return f"create: {refused} failed, {joined} joined and failed in the next call"
 

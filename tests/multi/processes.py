@@ -245,9 +245,10 @@ class Crew:
             expect(process.idle_state["heap mappings"] == 0, f"{process.idle_state} after destroy")
 
     def replace(self, pe):
-        """A fresh process for a PE that was ended."""
+        """A fresh process for a PE that was ended, past its start."""
         self.members[pe].end()
         self.members[pe] = Process(self.environment)
+        self.members[pe].ok("gate", 0, "none")
 
     def await_naming(self, pe, since, within_s, statuses_allowed, among=None):
         """Everybody else's pending call fails in time, and the text names that PE."""
@@ -267,7 +268,8 @@ class Crew:
         return latest
 
     def prove_clean(self, rejoin=True):
-        """After a fault: all can leave, hold what they held before, and make a new group."""
+        """After a fault: all can leave, hold what they held before, and make a new group (which the
+        caller does where rejoin is False)."""
         for pe, process in enumerate(self.members):
             if not process.is_alive():
                 self.replace(pe)
@@ -279,6 +281,8 @@ class Crew:
             expect(reply.ms <= 2000, f"destroy took {reply.ms} ms")
             now = process.holds()
             expect(now == process.idle_state, f"holds {now}, before it was {process.idle_state}")
+        for process in self.members:
+            process.idle_state = process.idle_state or process.holds()
         if rejoin:
             self.warm_up()
 
