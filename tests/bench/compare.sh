@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Compares the libraries with their peers on this machine: sets up what is missing (as root, on
+# Debian), builds without tests below build/bench, and prints one line a metric. compare.py says
+# what the lines mean, README.md how to add one. A goal that is not reached is no failure; a benchmark
+# that cannot run is.
+#
+# usage: bash tests/bench/compare.sh NAME ...        NAME: shmem-host, ep-host, all
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+[ $# -gt 0 ] || { sed -n 's/^# usage: /usage: /p' "$0" >&2; exit 2; }
+source python/setup_env.sh
+folder=build/bench
+log=build/bench.log
+mkdir -p build
+
+set_up() {
+  bash tests/packages.sh build && mori_make_venv || return 1
+  if ! command -v ucx_perftest >/dev/null; then
+    timeout 300 apt-get install -q -y --no-install-recommends ucx-utils ||
+      { timeout 300 apt-get -q update &&
+        timeout 300 apt-get install -q -y --no-install-recommends ucx-utils; } || return 1
+  fi
+  if [ ! -e $folder/build.ninja ]; then
+    NINJA="$mori_venv/bin/ninja" "$mori_venv/bin/meson" setup $folder --buildtype=release \
+      -Dtests=disabled -Dmodules=disabled -Damd=disabled -Dnvidia=disabled || return 1
+  fi
+  timeout 1800 "$mori_venv/bin/ninja" -C $folder tests/bench/shmem_host tests/bench/ep_host
+}
+if ! set_up >$log 2>&1; then
+  tail -n 30 $log >&2
+  echo "set-up failed; its log is $log" >&2
+  exit 1
+fi
+exec "$mori_venv/bin/python" -B tests/bench/compare.py --programs $folder/tests/bench "$@"
