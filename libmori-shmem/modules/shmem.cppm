@@ -1,7 +1,7 @@
-// shmem.cppm - the names of mori/shmem.hpp and of mori/shmem.h as the module mori.shmem. The headers
-// are the source of truth; this unit only exports them and attaches nothing to the module, so it
-// adds no ABI. Macros do not travel through a module: include mori/shmem.h for those. A compiled
-// module fits one compiler and its flags only, so this source is what is installed.
+// shmem.cppm - the names of mori/shmem.hpp and of mori/shmem.h as the module mori.shmem. The
+// headers are the source of truth; this unit only exports them and attaches nothing to the module,
+// so it adds no ABI. Macros do not travel through a module: include mori/shmem.h for those. A
+// compiled module fits one compiler and its flags only, so this source is what is installed.
 module;
 #include <mori/shmem.hpp>
 

@@ -116,76 +116,68 @@ RELEASE_OPTIONS = (
 )
 
 
-def all_suites():
+def text_suites():
+    """What needs no build, and the linter that needs one's list of commands."""
+    checks = ("tests/tidy/run", "tests/tidy/faults_test.py", "tests/runner/runner_test.py")
+    commands = [
+        [PYTHON, "-B", check, *(["--strict"] if check.endswith("run") else [])] for check in checks
+    ]
+    lint = [[PYTHON, "-B", "tests/tidy/clang_tidy.py", str(RELEASE)]]
     return [
-        Suite(
-            "tidy",
-            60,
-            [
-                [PYTHON, "-B", "tests/tidy/run", "--strict"],
-                [PYTHON, "-B", "tests/tidy/faults_test.py"],
-                [PYTHON, "-B", "tests/runner/runner_test.py"],
-            ],
-        ),
-        Suite(
-            "clang-tidy",
-            300,
-            [[PYTHON, "-B", "tests/tidy/clang_tidy.py", str(RELEASE)]],
-            after=("build",),
-            load=2,
-            by_default=False,
-        ),
-        Suite(
-            "build", 240, [setup(RELEASE, *RELEASE_OPTIONS), ninja(RELEASE)], load=2, counted=False
-        ),
+        Suite("tidy", 60, commands),
+        Suite("clang-tidy", 300, lint, after=("build",), load=2, by_default=False),
+    ]
+
+
+def release_suites():
+    """The build that users get, and what is tested with it."""
+    build = [setup(RELEASE, *RELEASE_OPTIONS), ninja(RELEASE)]
+    python = [
+        ["bash", "python/setup_env.sh", "--tests", "--torch"],
+        [PYTHON, "-m", "pytest", "-q"],
+        [PYTHON, "-B", "tests/ffi/readme_examples.py", "python"],
+    ]
+    return [
+        Suite("build", 300, build, load=2, counted=False),
         of_release("unit", 120),
         of_release("abi", 90),
         of_release("ffi", 90),
         of_release("modules", 60),
-        of_release("multi", 180),
-        Suite(
-            "python",
-            300,
-            [
-                ["bash", "python/setup_env.sh", "--tests", "--torch"],
-                [PYTHON, "-m", "pytest", "-q"],
-                [PYTHON, "-B", "tests/ffi/readme_examples.py", "python"],
-            ],
-            after=("build",),
-        ),
-        sanitized(
-            "asan",
-            "address,undefined",
-            {
-                "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
-                "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-            },
-        ),
-        sanitized("tsan", "thread", {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}),
-        Suite(
-            "alone",
-            180,
-            [[PYTHON, "-B", "tests/alone.py", str(BUILD / "alone"), "/usr/bin/meson", MESON]],
-            after=("build",),
-            load=2,
-        ),
-        Suite(
-            "device",
-            120,
-            [
-                setup(
-                    DEVICE,
-                    "-Dtests=enabled",
-                    "-Dconsumers=disabled",
-                    "-Dmodules=disabled",
-                    "-Damd=auto",
-                    "-Damd_archs=gfx942",
-                    "-Dnvidia=auto",
-                    "-Dnvidia_archs=sm_90",
-                ),
-                [PYTHON, "-B", "tests/device_objects.py", str(DEVICE)],
-            ],
-            after=("build",),
-        ),
-        Suite("demo", 180, [["bash", "python/demo.sh"]], after=("python",), load=2),
+        of_release("multi", 240),
+        of_release("bench", 90),
+        Suite("python", 300, python, after=("build",)),
     ]
+
+
+def build_suites():
+    """The same sources built in other ways."""
+    alone = [[PYTHON, "-B", "tests/alone.py", str(BUILD / "alone"), "/usr/bin/meson", MESON]]
+    device = [
+        setup(
+            DEVICE,
+            "-Dtests=enabled",
+            "-Dconsumers=disabled",
+            "-Dmodules=disabled",
+            "-Damd=auto",
+            "-Damd_archs=gfx942",
+            "-Dnvidia=auto",
+            "-Dnvidia_archs=sm_90",
+        ),
+        [PYTHON, "-B", "tests/device_objects.py", str(DEVICE)],
+    ]
+    asan = {
+        "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
+        "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
+    }
+    tsan = {"TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1"}
+    return [
+        sanitized("asan", "address,undefined", asan),
+        sanitized("tsan", "thread", tsan),
+        Suite("alone", 180, alone, after=("build",), load=2),
+        Suite("device", 120, device, after=("build",)),
+    ]
+
+
+def all_suites():
+    demo = Suite("demo", 180, [["bash", "python/demo.sh"]], after=("python",), load=2)
+    return [*text_suites(), *release_suites(), *build_suites(), demo]

@@ -4,8 +4,8 @@
 // (threads, blocking, statuses) are those of the C function named at each call.
 #pragma once
 
-#include <mori/cpp/result.hpp>
 #include <mori/shmem.h>
+#include <mori/cpp/result.hpp>
 
 #include <cstddef>
 #include <cstdint>
@@ -46,7 +46,8 @@ class array {
  public:
   array() = default;
   array(array&& other) noexcept
-      : owner_(std::exchange(other.owner_, nullptr)), elements_(std::exchange(other.elements_, {})) {}
+      : owner_(std::exchange(other.owner_, nullptr)),
+        elements_(std::exchange(other.elements_, {})) {}
   array& operator=(array&& other) noexcept {
     if (this != &other) {
       reset();

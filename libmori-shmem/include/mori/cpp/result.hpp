@@ -71,9 +71,7 @@ class [[nodiscard]] result {
   value_type* operator->() { return &value(); }
 
   // The failure; status MORI_OK when there is a value.
-  error_info error() const {
-    return has_value() ? error_info{MORI_OK, 0, {}} : std::get<1>(held_);
-  }
+  error_info error() const { return has_value() ? error_info{MORI_OK, 0, {}} : std::get<1>(held_); }
   mori_status status() const noexcept {
     return has_value() ? static_cast<mori_status>(MORI_OK) : std::get<1>(held_).status;
   }

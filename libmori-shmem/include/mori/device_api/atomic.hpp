@@ -37,30 +37,23 @@ MORI_HOT T apply_atomic(T* word, const atomic_request<T>& request) {
   constexpr order O = order::acq_rel;
   switch (request.operation) {
     case MORI_SHMEM_AMO_INC:
-    case MORI_SHMEM_AMO_FETCH_INC:
-      return fetch_add<S, O>(word, static_cast<T>(1));
+    case MORI_SHMEM_AMO_FETCH_INC: return fetch_add<S, O>(word, static_cast<T>(1));
     case MORI_SHMEM_AMO_ADD:
-    case MORI_SHMEM_AMO_FETCH_ADD:
-      return fetch_add<S, O>(word, request.value);
+    case MORI_SHMEM_AMO_FETCH_ADD: return fetch_add<S, O>(word, request.value);
     case MORI_SHMEM_AMO_AND:
-    case MORI_SHMEM_AMO_FETCH_AND:
-      return fetch_and<S, O>(word, request.value);
+    case MORI_SHMEM_AMO_FETCH_AND: return fetch_and<S, O>(word, request.value);
     case MORI_SHMEM_AMO_OR:
-    case MORI_SHMEM_AMO_FETCH_OR:
-      return fetch_or<S, O>(word, request.value);
+    case MORI_SHMEM_AMO_FETCH_OR: return fetch_or<S, O>(word, request.value);
     case MORI_SHMEM_AMO_XOR:
-    case MORI_SHMEM_AMO_FETCH_XOR:
-      return fetch_xor<S, O>(word, request.value);
+    case MORI_SHMEM_AMO_FETCH_XOR: return fetch_xor<S, O>(word, request.value);
     case MORI_SHMEM_AMO_SET:
-    case MORI_SHMEM_AMO_SWAP:
-      return exchange<S, O>(word, request.value);
+    case MORI_SHMEM_AMO_SWAP: return exchange<S, O>(word, request.value);
     case MORI_SHMEM_AMO_COMPARE_SWAP: {
       T expected = request.compare;
       compare_exchange<S, O>(word, expected, request.value);
       return expected;
     }
-    default:
-      return load<S, order::acquire>(word);  // MORI_SHMEM_AMO_FETCH
+    default: return load<S, order::acquire>(word);  // MORI_SHMEM_AMO_FETCH
   }
 }
 
@@ -90,8 +83,7 @@ MORI_HOT atomic_result<T> atomic_fetch(const Group& group, const state& s,
 }
 
 template <class Group, class T>
-MORI_HOT i32 atomic_nonfetch(const Group& group, const state& s,
-                             const atomic_request<T>& request) {
+MORI_HOT i32 atomic_nonfetch(const Group& group, const state& s, const atomic_request<T>& request) {
   return atomic_fetch(group, s, request).status;
 }
 
