@@ -49,7 +49,7 @@ def check_stems():
     for crate in tree.CRATES[1:]:
         mine = [path for path in tree.c_files() if tree.crate_of(path) == crate]
         stems = {path.stem for path in mine if not KINDS.search(path.stem)}
-        stems |= {part for path in mine for part in path.parts} | {crate.rsplit("-", 1)[-1]}
+        stems |= {part for path in mine for part in path.parts[:-1]} | {crate.rsplit("-", 1)[-1]}
         for path in mine:
             if not KINDS.search(path.stem):
                 continue
