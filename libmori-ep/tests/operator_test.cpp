@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cfenv>
 
 using namespace ep_test;
 
@@ -407,6 +408,21 @@ TEST_CASE("combine after combine: buffers are not overwritten while peers read")
   }
 }
 
+TEST_CASE("sums do not depend on the caller's rounding mode, which stays as it was") {
+  rank_group group({.rank_count = 3});
+  const mori_ep_config config = small_config();
+  operators ops(group, config);
+  engine random(11);
+  for (const int mode : {FE_UPWARD, FE_TOWARDZERO, FE_TONEAREST}) {
+    const dispatch_case c = random_dispatch(random, config, 3, small_call);
+    CHECK(difference(c, dispatch_all(ops, c, random)) == "");
+    const combine_case back = random_combine(random, c, small_call);
+    group.each([&](int) { std::fesetround(mode); });
+    CHECK(difference(back, combine_all(ops, c, back, random)) == "");
+    group.each([&](int) { CHECK(std::fegetround() == mode); });
+  }
+}
+
 TEST_CASE("a second call on a busy operator is refused") {
   rank_group group({.rank_count = 2});
   const mori_ep_config config = small_config();
@@ -435,7 +451,7 @@ TEST_CASE("a second call on a busy operator is refused") {
 }
 
 TEST_CASE("a rank that does not come is named within the config's timeout") {
-  rank_group group({.rank_count = 3});
+  rank_group group({.rank_count = 3, .worker_count = 2});
   mori_ep_config config = small_config();
   config.timeout_ns = 300'000'000;
   operators ops(group, config);
