@@ -93,6 +93,7 @@ class context {
   std::mutex barrier_lock_;
   mutable std::mutex heap_lock_;
   heap heap_;
+  std::vector<heap::block> freed_;  // blocks whose pages the next allocation gives back
   std::mutex registered_lock_;
   std::map<uint64_t, uint64_t> registered_;  // start -> bytes
 };

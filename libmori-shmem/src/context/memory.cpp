@@ -57,8 +57,12 @@ base::result<void*> context::allocate(uint64_t alignment_bytes, uint64_t size_by
 
   uint64_t offset = 0;
   {
-    // The heaps are alike, so this fails on all PEs or on none.
     const std::lock_guard guard(heap_lock_);
+    // All PEs have come here, so none reads a freed block any more. Not being able to give pages
+    // back costs memory, no more.
+    for (const heap::block& block : freed_) (void)!memory_.release(block.offset, block.bytes);
+    freed_.clear();
+    // The heaps are alike, so this fails on all PEs or on none.
     MORI_TRY(offset, heap_.allocate(size_bytes, alignment_bytes));
   }
   const auto reserved = memory_.reserve(offset, size_bytes);
@@ -80,9 +84,11 @@ base::status context::free(void* pointer) {
     return base::fail(MORI_E_NOT_FOUND, "free: {} is not in this PE's symmetric heap",
                       static_cast<const void*>(pointer));
   const std::lock_guard guard(heap_lock_);
+  freed_.reserve(freed_.size() + 1);
   MORI_TRY(const heap::block block, heap_.free(*offset));
-  // Gives the pages back. Not being able to costs memory, no more.
-  (void)!memory_.release(*offset, block.bytes);
+  // Its contents must last: freeing is local, and a peer that is not as far as this PE may still
+  // be reading them (the end of a combine, say). The next allocation gives the pages back.
+  freed_.push_back(block);
   return {};
 }
 
