@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "bootstrap/acceptor.hpp"
 #include "bootstrap/dialer.hpp"
@@ -53,6 +54,7 @@ class joiner {
     if (!failure_) failure_ = std::move(why);
   }
   void give_up(base::failure why);
+  std::vector<int> silent_neighbours() const;
   void on_deadline();
   void part();
   bool over() const { return failure_ || gone_; }
@@ -67,9 +69,9 @@ class joiner {
   base::unique_fd neighbour_listener_;
   base::unique_fd local_listener_;
 
-  std::unique_ptr<rendezvous> root_;           // in the process that made the id
-  std::unique_ptr<dialer> dial_root_;          // elsewhere, until connected
-  std::unique_ptr<tcp::channel> root_channel_; // then
+  std::unique_ptr<rendezvous> root_;            // in the process that made the id
+  std::unique_ptr<dialer> dial_root_;           // elsewhere, until connected
+  std::unique_ptr<tcp::channel> root_channel_;  // then
   size_t root_slot_ = SIZE_MAX;
   std::string waiting_for_ = "the rendezvous has not answered";
 
@@ -81,8 +83,8 @@ class joiner {
 
   tcp::poll_list list_;
   bool ready_said_ = false;
-  bool gone_ = false;        // let go: the group is complete
-  bool told_ = false;        // the failure came from the root: no need to report it
+  bool gone_ = false;  // let go: the group is complete
+  bool told_ = false;  // the failure came from the root: no need to report it
   std::optional<base::failure> failure_;
 };
 
@@ -145,8 +147,8 @@ void joiner::watch() {
   list_.clear();
   if (root_) root_->watch(list_);
   if (dial_root_) dial_root_->watch(list_);
-  root_slot_ = root_channel_ ? list_.add(root_channel_->fd(), root_channel_->wants_write())
-                             : SIZE_MAX;
+  root_slot_ =
+      root_channel_ ? list_.add(root_channel_->fd(), root_channel_->wants_write()) : SIZE_MAX;
   if (entrance_) entrance_->watch(list_);
   for (const auto& dial : dials_)
     if (dial) dial->watch(list_);
@@ -210,9 +212,7 @@ void joiner::on_root_frame(const tcp::frame& said) {
     case message_kind::waiting: waiting_for_ = text(); return;
     case message_kind::table: return on_table(said.payload, base::now_ns());
     case message_kind::go: gone_ = ready_said_; return;
-    case message_kind::failed:
-      told_ = true;
-      return fail(decode_failure(said.payload));
+    case message_kind::failed: told_ = true; return fail(decode_failure(said.payload));
     default:
       return fail(base::fail(MORI_E_PROTOCOL, "the rendezvous sent a frame of kind {}", said.kind));
   }
@@ -276,7 +276,8 @@ void joiner::adopt(acceptor::arrival arrival) {
 }
 
 void joiner::check_ready() {
-  const bool complete = std::ranges::all_of(links_, [](const auto& link) { return link != nullptr; });
+  const bool complete =
+      std::ranges::all_of(links_, [](const auto& link) { return link != nullptr; });
   if (!complete || ready_said_) return;
   ready_said_ = true;
   waiting_for_ = "other PEs could not connect to all their neighbours";
@@ -290,8 +291,20 @@ void joiner::give_up(base::failure why) {
   fail(std::move(why));
 }
 
+// Neighbours that the table names, and no connection came to or from.
+std::vector<int> joiner::silent_neighbours() const {
+  std::set<int> silent;
+  for (size_t link = 0; link < links_.size(); ++link)
+    if (!links_[link]) silent.insert(shape_.rank_at(static_cast<int>(link)));
+  return {silent.begin(), silent.end()};
+}
+
 void joiner::on_deadline() {
-  const std::string what = root_        ? root_->missing_text()
+  // Whoever hangs keeps all its neighbours from being ready: say who it is, not whom it stopped.
+  const std::vector<int> silent = silent_neighbours();
+  const std::string what = !silent.empty()
+                               ? fmt::format("no connection with PE {}", list_ranks(silent))
+                           : root_      ? root_->missing_text()
                            : dial_root_ ? "no rendezvous: " + dial_root_->describe()
                                         : waiting_for_;
   give_up(base::fail(MORI_E_TIMEOUT, "no group after {:.1f} s: {}",
