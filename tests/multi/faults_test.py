@@ -223,6 +223,25 @@ def stop_in_collectives(rng):
             crew.prove_clean()
 
 
+@case("SIGSTOP while joining")
+def stop_in_join(_):
+    boot_ms, victim = 2000, 1
+    with Crew(3) as crew:
+        crew.warm_up()
+        unique_id = crew.send_create(pes=[0, victim], boot_ms=boot_ms)
+        time.sleep(0.3)  # it has enrolled
+        crew[victim].signal(signal.SIGSTOP)
+        since = time.monotonic()
+        crew.send_create(pes=[2], unique_id=unique_id, boot_ms=boot_ms)
+        limit_s = boot_ms / 1000 + CLOSED_S
+        crew.await_naming(victim, since, limit_s, statuses.of("TIMEOUT"))
+        crew[victim].signal(signal.SIGCONT)
+        reply = crew[victim].receive()
+        expect(reply.status in statuses.of("TIMEOUT", "PEER_DEAD"), f"the stopped PE: {reply}")
+        crew.prove_clean()
+    return f"join timeout {boot_ms} ms"
+
+
 @case("a stalled PE is reported when the deadline passes")
 def stall(rng):
     wait_ms = 700
