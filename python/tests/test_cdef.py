@@ -25,8 +25,16 @@ def structs():
     return [name for name in ffi.list_types()[0] if ffi.typeof(name).kind == "struct"]
 
 
+def is_opaque(name):
+    try:
+        ffi.sizeof(name)
+    except ffi.error:
+        return True
+    return False
+
+
 def with_fields():
-    return [name for name in structs() if ffi.typeof(name).fields]
+    return [name for name in structs() if not is_opaque(name)]
 
 
 def enumerators(build_cdef):
@@ -79,7 +87,7 @@ def test_value_of_each_enumerator(compiled, build_cdef):
 
 
 def test_handles_are_opaque():
-    assert {name for name in structs() if not ffi.typeof(name).fields} == {"mori_ep", "mori_shmem"}
+    assert set(filter(is_opaque, structs())) == {"mori_ep", "mori_shmem"}
 
 
 def test_macros_outside_the_blocks_are_there():

@@ -47,6 +47,7 @@ def test_put_reaches_the_neighbour():
         assert block.shape == (2, 256)
         assert block.dtype == np.int64
         assert not block.any()
+        context.barrier_all()  # nobody puts before all have looked
         block[0] = np.arange(256) + 1000 * context.pe
         context.put(block[1], block[0], pe=(context.pe + 1) % context.pe_count)
         context.barrier_all()
@@ -56,9 +57,10 @@ def test_put_reaches_the_neighbour():
         context.get(fetched, block[0], pe=left)
         assert (fetched == block[1]).all()
         context.barrier_all()
+        used, first = context.info().used_bytes, int(block[1, 0])
         context.free(block)
-        assert context.info().used_bytes == context.info().used_bytes
-        return int(block[1, 0])
+        assert used - context.info().used_bytes == 4096
+        return first
 
     assert on_threads(4, body) == [3000, 0, 1000, 2000]
 

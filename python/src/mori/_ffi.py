@@ -99,7 +99,7 @@ def _checked(name: str, lib: Any, path: str) -> Library:
     try:
         packed = int(getattr(lib, f"mori_{name}_version")())
         level = int(getattr(lib, f"mori_{name}_abi_level")())
-    except AttributeError as error:
+    except (AttributeError, ffi.error) as error:
         raise LibraryError(f"{path} is not libmori-{name}: {error}") from None
     version = (packed >> 22, (packed >> 12) & 0x3FF, packed & 0xFFF)
     text, wanted = ".".join(map(str, version)), header_version(name)
