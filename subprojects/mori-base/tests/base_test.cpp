@@ -3,6 +3,7 @@
 #include <mori/base/clock.hpp>
 #include <mori/base/env.hpp>
 #include <mori/base/handle.hpp>
+#include <mori/base/quiet_signals.hpp>
 #include <mori/base/result.hpp>
 #include <mori/base/unique_fd.hpp>
 
@@ -191,4 +192,18 @@ TEST_CASE("descriptors are closed in a forked child and stay open in the parent"
   CHECK(moved.get() == number);
   moved.reset();
   CHECK(fcntl(number, F_GETFD) == -1);
+}
+
+TEST_CASE("threads born under quiet_signals block what is meant for the process, not own faults") {
+  sigset_t inside{}, after{};
+  {
+    const base::quiet_signals quiet;
+    pthread_sigmask(SIG_SETMASK, nullptr, &inside);
+  }
+  pthread_sigmask(SIG_SETMASK, nullptr, &after);
+  for (const int asynchronous : {SIGINT, SIGTERM, SIGCHLD, SIGUSR1, SIGALRM}) {
+    CHECK(sigismember(&inside, asynchronous) == 1);
+    CHECK(sigismember(&after, asynchronous) == 0);
+  }
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL}) CHECK(sigismember(&inside, fault) == 0);
 }

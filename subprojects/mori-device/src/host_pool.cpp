@@ -2,9 +2,9 @@
 #include "host_pool.hpp"
 
 #include <mori/base/process.hpp>
+#include <mori/base/quiet_signals.hpp>
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <system_error>
@@ -35,11 +35,8 @@ base::result<std::unique_ptr<runtime>> host_pool::create(const runtime_options& 
   return std::unique_ptr<runtime>(std::move(pool));
 }
 
-// Signals belong to the user's threads: workers are born with all of them blocked.
 base::status host_pool::start(const std::string& name) {
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const base::quiet_signals for_the_workers;
   base::status outcome;
   threads_.reserve(worker_count_ - 1);
   try {
@@ -53,7 +50,6 @@ base::status host_pool::start(const std::string& name) {
     outcome = base::fail_os(e.code().value(), "worker thread {} of {} could not be started",
                             threads_.size() + 1, worker_count_);
   }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   return outcome;
 }
 

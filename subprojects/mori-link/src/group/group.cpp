@@ -4,9 +4,9 @@
 
 #include <mori/base/log.hpp>
 #include <mori/base/process.hpp>
+#include <mori/base/quiet_signals.hpp>
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
 #include <map>
@@ -17,22 +17,6 @@
 
 namespace mori::link {
 namespace {
-
-// A thread started meanwhile takes no signal that is meant for the program.
-class quiet_signals {
- public:
-  quiet_signals() {
-    sigset_t all;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~quiet_signals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  quiet_signals(const quiet_signals&) = delete;
-  quiet_signals& operator=(const quiet_signals&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 class group_over_tcp final : public group {
  public:
@@ -60,7 +44,7 @@ class group_over_tcp final : public group {
   }
 
   base::status start_thread() {
-    const quiet_signals quiet;
+    const base::quiet_signals quiet;
     try {
       // The engine is owned by the group and by its thread, which may outlive
       // a group that is destroyed in the fault handler.
