@@ -19,9 +19,11 @@ inline constexpr usz page_bytes = 4096;
 // copied by vectors, at least as fast.
 inline constexpr usz piece_bytes = 31 * line_bytes;
 
-MORI_COLD void copy_in_pieces(u8* to, const u8* from, usz bytes) {
+MORI_DEVICE __attribute__((noinline)) void copy_in_pieces(u8* to, const u8* from, usz bytes) {
   while (bytes != 0) {
-    const usz part = min(bytes, piece_bytes);
+    usz part = min(bytes, piece_bytes);
+    // A compiler that knows how small the part is copies it by the same instruction.
+    __asm__("" : "+r"(part));
     __builtin_memcpy(to, from, part);
     to += part;
     from += part;
@@ -51,11 +53,11 @@ inline constexpr usz vector_width = 32;
 inline constexpr usz vector_width = 16;
 #endif
 using vector_bytes = long long __attribute__((vector_size(vector_width)));
-using loose_vector_bytes =
-    long long __attribute__((vector_size(vector_width), aligned(1), may_alias));
 
 MORI_HOT vector_bytes load_loose(const u8* from) {
-  return *reinterpret_cast<const loose_vector_bytes*>(from);
+  vector_bytes value;
+  __builtin_memcpy(&value, from, sizeof value);
+  return value;
 }
 
 // to is aligned to the vector's width.
