@@ -258,6 +258,11 @@ SHMEM_HOST = (
         )
         for size in SIZES[:2]
     ),
+    bandwidth(
+        "put_64KiB_skewed_GB/s_vs_memcpy",
+        "put_64KiB_skewed_bandwidth/ours",
+        "put_64KiB_skewed_bandwidth/plain",
+    ),
     nanoseconds("fetch_add_ns_vs_plain", "fetch_add/ours", "fetch_add/plain"),
     nanoseconds("host_call_put_8B_ns_vs_device", "put_8B_call/host", "put_8B_call/ours"),
     nanoseconds("host_call_fetch_add_ns_vs_device", "fetch_add/host", "fetch_add/ours"),

@@ -14,6 +14,7 @@
 //                        followed by a release store.
 //   put_SIZE_bandwidth   one source, one target, put again and again, completed at the end: what
 //                        fits into a cache is there (as with ucx_perftest)
+//   put_64KiB_skewed_bandwidth   the same, the target 16 bytes further into its page than the source
 //   put_cold_bandwidth   1 MiB puts that walk through 256 MiB on either side
 //   put_8B_call, fetch_add   one after the other to one word
 #include "clock.hpp"
@@ -41,6 +42,7 @@ using std::uint64_t;
 
 constexpr size_t mebibyte = size_t{1} << 20;
 constexpr size_t large_bytes = mebibyte;
+constexpr size_t most_skew = 16;
 constexpr int slices = 3;  // measurements of each kind within one run, in turn
 
 struct plain_side {
@@ -82,7 +84,7 @@ class pe_of_benchmark {
         context_(join(pe, shared, how)),
         state_(context_.device_state().value()),
         words_(context_.allocate<uint64_t>(64, 4096).value()),
-        target_(context_.allocate<std::byte>(how.cold_bytes, 4096).value()) {
+        target_(context_.allocate<std::byte>(how.cold_bytes + most_skew, 4096).value()) {
     // After the context exists: its threads stay free to run where there is room.
     bench::stay_on_core(pe);
     // The target's pages are entered into this process's tables, as plain memory's are.
@@ -93,8 +95,7 @@ class pe_of_benchmark {
 
   void measure_all() {
     for (const put_size& size : put_sizes) measure_latency(size);
-    for (const put_size& size : put_sizes) measure_bandwidth(size);
-    measure_cold_bandwidth();
+    measure_bandwidths();
     measure_fetch_add();
     measure_put_calls();
     if (pe_ == 0) print("resident_beyond_heap_bytes/ours", resident());
@@ -253,42 +254,50 @@ class pe_of_benchmark {
     return operation_ns == 0 ? 0 : static_cast<double>(bytes) * 1e9 / operation_ns;
   }
 
-  // Puts of `bytes` that step through `extent` bytes on either side.
+  // Puts of `bytes` that step through `extent` bytes on either side; targets lie `skew` further.
+  struct stream {
+    size_t bytes;
+    size_t extent;
+    uint64_t count;
+    size_t skew = 0;
+  };
+
   template <bool stamped>
-  double put_bandwidth(size_t bytes, size_t extent, uint64_t count) const {
-    const size_t places = extent / bytes;
-    return per_second(bytes, repeat<stamped>(count, [&](uint64_t n) {
-                        const size_t at = n % places * bytes;
-                        check(api::putmem_nbi(one_lane{}, state_,
-                                              {target_.data() + at, source_ + at, bytes, 1 - pe_}));
-                      }));
+  double put_bandwidth(const stream& of) const {
+    const size_t places = of.extent / of.bytes;
+    return per_second(
+        of.bytes, repeat<stamped>(of.count, [&](uint64_t n) {
+          const size_t at = n % places * of.bytes;
+          check(api::putmem_nbi(one_lane{}, state_,
+                                {target_.data() + at + of.skew, source_ + at, of.bytes, 1 - pe_}));
+        }));
   }
 
-  double plain_bandwidth(size_t bytes, size_t extent, uint64_t count) const {
-    const size_t places = extent / bytes;
-    return per_second(bytes, repeat<false>(count, [&](uint64_t n) {
-                        const size_t at = n % places * bytes;
-                        std::memcpy(plain_ + at, source_ + at, bytes);
+  double plain_bandwidth(const stream& of) const {
+    const size_t places = of.extent / of.bytes;
+    return per_second(of.bytes, repeat<false>(of.count, [&](uint64_t n) {
+                        const size_t at = n % places * of.bytes;
+                        std::memcpy(plain_ + at + of.skew, source_ + at, of.bytes);
                         // The compiler may not merge copies to one place.
                         std::atomic_signal_fence(std::memory_order_seq_cst);
                       }));
   }
 
-  void measure_bandwidth(const put_size& size) {
-    const size_t bytes = size.bytes;
-    const uint64_t count = how_.count_for(bytes);
-    in_turn("put_" + std::string(size.name) + "_bandwidth",
-            {{"ours", [=, this] { return put_bandwidth<false>(bytes, bytes, count); }},
-             {"plain", [=, this] { return plain_bandwidth(bytes, bytes, count); }},
-             {"ours_stamped", [=, this] { return put_bandwidth<true>(bytes, bytes, count); }}});
+  void measure_bandwidth(const std::string& what, const stream& of) {
+    in_turn(what, {{"ours", [=, this] { return put_bandwidth<false>(of); }},
+                   {"plain", [=, this] { return plain_bandwidth(of); }},
+                   {"ours_stamped", [=, this] { return put_bandwidth<true>(of); }}});
   }
 
-  void measure_cold_bandwidth() {
-    const size_t extent = how_.cold_bytes;
-    const uint64_t count = extent / large_bytes;
-    in_turn("put_cold_bandwidth",
-            {{"ours", [=, this] { return put_bandwidth<false>(large_bytes, extent, count); }},
-             {"plain", [=, this] { return plain_bandwidth(large_bytes, extent, count); }}});
+  void measure_bandwidths() {
+    for (const put_size& size : put_sizes)
+      measure_bandwidth("put_" + std::string(size.name) + "_bandwidth",
+                        {size.bytes, size.bytes, how_.count_for(size.bytes)});
+    const size_t middle = put_sizes[1].bytes;
+    measure_bandwidth("put_64KiB_skewed_bandwidth",
+                      {middle, middle, how_.count_for(middle) / 8, most_skew});
+    measure_bandwidth("put_cold_bandwidth",
+                      {large_bytes, how_.cold_bytes, how_.cold_bytes / large_bytes});
   }
 
   // --- single operations ------------------------------------------------------------------------
@@ -356,7 +365,7 @@ int main(int argc, char** argv) {
   if (smoke) how = {1000, 8 * mebibyte, 4 * mebibyte};
   auto& shared = bench::shared_object<board>();
   shared.meeting.prepare(2);
-  std::byte* plain = bench::touched_memory(how.cold_bytes, true);
+  std::byte* plain = bench::touched_memory(how.cold_bytes + most_skew, true);
   const bool well = bench::process_group::run(
       2, 120, [&](int pe) { pe_of_benchmark(pe, shared, plain, how).measure_all(); });
   return well ? 0 : 1;
