@@ -86,9 +86,10 @@ def test_text_without_words(tmp_path):
     assert "has no words" in done.stderr
 
 
-def test_heap_that_cannot_be_had_is_told(text):
-    done = demo("--text", text, "--pes", "2", "--words", str(1 << 22))
+def test_more_than_the_memory_is_refused(text):
+    done = demo("--text", text, "--pes", "256", "--words", str(1 << 20))
     assert done.returncode == 1
+    assert "GiB are available: pass smaller --words or --pes" in done.stderr
     assert "demo: FAILED" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -203,7 +203,9 @@ def test_heap_too_small():
         EpDispatchCombineOp(config_for(), context=context).close()
 
 
-@pytest.mark.parametrize("kind", [k for k in EpDispatchCombineKernelType if not k.name.startswith("IntraNode")])
+@pytest.mark.parametrize(
+    "kind", [k for k in EpDispatchCombineKernelType if not k.name.startswith("IntraNode")]
+)
 def test_kernel_types_of_other_builds(kind):
     with (
         Context(Context.unique_id(), 0, 1, **OPTIONS) as context,

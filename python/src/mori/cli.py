@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 import mori
+from mori.demo import ONE_BLAS_THREAD
+
+# Before anything imports numpy, which reads them once: the demonstration's matrices are so thin
+# that further threads only spin.
+for _name, _value in ONE_BLAS_THREAD.items():
+    os.environ.setdefault(_name, _value)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -79,21 +79,25 @@ def _number_in(path: str) -> int | None:
         return None
 
 
-def _memory() -> dict[str, int | None]:
-    """What bounds a symmetric heap, which is shared memory: bytes, None where there is no limit."""
-    available = None
+def available_bytes() -> int | None:
+    """Memory that new processes may take without pushing others out; None: unknown."""
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
-                available = int(line.split()[1]) * 1024
+                return int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):
-        available = None
+        return None
+    return None
+
+
+def _memory() -> dict[str, int | None]:
+    """What bounds a symmetric heap, which is shared memory: bytes, None where there is no limit."""
     limit = _number_in("/sys/fs/cgroup/memory.max")
     if limit is None:
         limit = _number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes")
     if limit is not None and limit > 1 << 60:
         limit = None  # the old interface writes "no limit" as a huge number
-    return {"available_bytes": available, "cgroup_limit_bytes": limit}
+    return {"available_bytes": available_bytes(), "cgroup_limit_bytes": limit}
 
 
 def gather() -> dict[str, Any]:

@@ -7,3 +7,8 @@ run.py    starts the PEs, watches them, compares every row with model.py's layer
 
 `mori demo` (mori/cli.py) calls run.main.
 """
+
+from __future__ import annotations
+
+# One thread for matrix products, whichever library numpy has them from.
+ONE_BLAS_THREAD = {f"{name}_NUM_THREADS": "1" for name in ("OPENBLAS", "OMP", "MKL")}
