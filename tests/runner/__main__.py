@@ -40,7 +40,7 @@ def print_outcome(outcome):
     )
     if outcome.closing_line:
         print(outcome.closing_line)
-    if outcome.reason:
+    if outcome.reason and outcome.seconds > 0:
         path = suites.BUILD / "logs" / f"{suite.name}.log"
         lines = path.read_text(errors="replace").splitlines() if path.exists() else []
         print(f"---- end of {path.relative_to(suites.ROOT)}")
