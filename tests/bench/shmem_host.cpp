@@ -9,7 +9,7 @@
 // `ours_stamped` (the same with the per-operation stamp of ucx_perftest), `plain`, or `host` (a
 // call of the C ABI). Values are nanoseconds, or bytes per second for *_bandwidth.
 //
-//   put_SIZE_latency     half a round trip: each side puts and polls its own memory for the
+//   put_SIZE_latency     half of the median round trip: each side puts and polls its own memory for the
 //                        answer. Above 8 bytes the put carries a signal, and the plain copy is
 //                        followed by a release store.
 //   put_SIZE_bandwidth   one source, one target, put again and again, completed at the end: what
@@ -46,7 +46,7 @@ constexpr size_t most_skew = 16;
 constexpr int slices = 3;  // measurements of each kind within one run, in turn
 
 struct plain_side {
-  alignas(64) std::atomic<uint64_t> word;
+  alignas(4096) std::atomic<uint64_t> word;  // as far from each other as words in two heaps
 };
 
 struct board {
@@ -147,20 +147,19 @@ class pe_of_benchmark {
 
   // --- latency ----------------------------------------------------------------------------------
 
-  // Half a round trip. send(n) sends message n, receive(n) waits for it.
+  // Half of the median round trip. send(n) sends message n, receive(n) waits for it.
   template <class Send, class Receive>
   double ping_pong(uint64_t count, Send send, Receive receive) const {
     bench::stamps stamps;
     const uint64_t warm_up = count / 10 + 1;
-    uint64_t start_ns = bench::now_ns();
     for (uint64_t n = 1; n <= warm_up + count; ++n) {
-      if (n == warm_up + 1) start_ns = bench::now_ns();
+      if (n == warm_up + 1) stamps.begin();
       if (pe_ == 0) send(n);
       receive(n);
       if (pe_ != 0) send(n);
       stamps.take();
     }
-    return static_cast<double>(bench::now_ns() - start_ns) / static_cast<double>(count) / 2;
+    return stamps.median_ns() / 2;
   }
 
   void measure_latency(const put_size& size) {
@@ -239,6 +238,7 @@ class pe_of_benchmark {
   double repeat(uint64_t count, Operation operation) const {
     if (pe_ != 0) return 0;
     bench::stamps stamps;
+    stamps.begin();
     for (uint64_t n = 0; n < count / 10 + 1; ++n) operation(n);
     check(api::quiet(one_lane{}, state_));
     const uint64_t start_ns = bench::now_ns();
