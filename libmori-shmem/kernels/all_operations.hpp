@@ -60,10 +60,13 @@ MORI_OUTLINE void group_operations(const Group& group, const all_operations_args
   typed_operations<u64>(group, args);
   typed_operations<float>(group, args);
   typed_operations<double>(group, args);
-  word_operations<u32>(group, args);
   word_operations<u64>(group, args);
-  word_operations<i32>(group, args);
-  word_operations<i64>(group, args);
+  if constexpr (device::same_type<Group, device::one_lane>) {
+    // The other word types differ in nothing that a group's form could add.
+    word_operations<u32>(group, args);
+    word_operations<i32>(group, args);
+    word_operations<i64>(group, args);
+  }
   p(group, s, static_cast<float*>(args.target), 1.0f, args.pe);
   p(group, s, static_cast<double*>(args.target), 1.0, args.pe);
   putmem_nbi(group, s, {bytes, args.source, 64, args.pe});

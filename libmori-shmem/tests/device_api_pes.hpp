@@ -22,8 +22,7 @@ class guarded_memory {
  public:
   explicit guarded_memory(size_t bytes) : page_(static_cast<size_t>(sysconf(_SC_PAGESIZE))) {
     bytes_ = (bytes + page_ - 1) / page_ * page_;
-    void* mapped = mmap(nullptr, bytes_ + 2 * page_, PROT_NONE,
-                        MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    void* mapped = mmap(nullptr, bytes_ + 2 * page_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     REQUIRE(mapped != MAP_FAILED);
     base_ = static_cast<uint8_t*>(mapped);
     REQUIRE(mprotect(data(), bytes_, PROT_READ | PROT_WRITE) == 0);

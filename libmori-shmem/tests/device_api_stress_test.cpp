@@ -36,7 +36,7 @@ uint64_t* counters(const fake_pe& pe) {
 
 // One writer's view: what its column holds on each PE, and what it added to counters.
 struct model {
-  std::vector<std::vector<uint64_t>> words;            // [target][column_words]
+  std::vector<std::vector<uint64_t>> words;                // [target][column_words]
   std::vector<std::array<uint64_t, counter_count>> added;  // [target]
   uint64_t wrong = 0;
 };
@@ -136,8 +136,7 @@ TEST_CASE("device api: put-with-signal ping-pong carries its data") {
                                       {signal, round, MORI_SHMEM_SIGNAL_SET}) != MORI_OK;
       } else {
         const auto result = api::wait_until(
-            lane, me.state,
-            api::wait_request<uint64_t>{signal, MORI_SHMEM_CMP_EQ, round, other});
+            lane, me.state, api::wait_request<uint64_t>{signal, MORI_SHMEM_CMP_EQ, round, other});
         bad += !result.met;
         for (size_t i = 0; i < words; ++i) bad += data[i] != round * 1000 + i;
       }

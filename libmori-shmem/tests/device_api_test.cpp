@@ -33,12 +33,21 @@ TEST_CASE("device api: every operation runs for every group on one PE without a 
   std::array<uint8_t, 64> source{}, sink{};
   for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<uint8_t>(i + 1);
   mori_device_grid_barrier barrier{};
-  const mori_device_launch launch{.struct_size = sizeof launch, .block_count = 1, .pe = 0,
-                                  .barrier = reinterpret_cast<uint64_t>(&barrier), .abort_word = 0,
-                                  .fault = 0, .wait_budget_ns = base::ns_per_s, .spin_count = 1};
-  const mori::shmem_core::all_operations_args args{
-      pe.state, pe.user(), source.data(), sink.data(), 0, MORI_SHMEM_AMO_COMPARE_SWAP + 1,
-      MORI_SHMEM_CMP_LE + 1};
+  const mori_device_launch launch{.struct_size = sizeof launch,
+                                  .block_count = 1,
+                                  .pe = 0,
+                                  .barrier = reinterpret_cast<uint64_t>(&barrier),
+                                  .abort_word = 0,
+                                  .fault = 0,
+                                  .wait_budget_ns = base::ns_per_s,
+                                  .spin_count = 1};
+  const mori::shmem_core::all_operations_args args{pe.state,
+                                                   pe.user(),
+                                                   source.data(),
+                                                   sink.data(),
+                                                   0,
+                                                   MORI_SHMEM_AMO_COMPARE_SWAP + 1,
+                                                   MORI_SHMEM_CMP_LE + 1};
   mori::shmem_core::all_operations(device::grid(launch, 0), args);
   CHECK(pe.fault.claimed == 0);
   CHECK(std::memcmp(sink.data(), source.data(), sink.size()) == 0);
@@ -87,9 +96,9 @@ TEST_CASE("device api: typed puts and gets count elements") {
   CHECK(floats == std::array<float, 2>{7.0f, 8.0f});
   // 2^61 doubles are 2^64 bytes. Volatile: the compiler warns of a copy that it sees to be absurd.
   const volatile uint64_t too_many = 1ull << 61;
-  CHECK(api::put_nbi(lane, me.state, api::typed_put_request<double>{user<double>(me), values.data(),
-                                                                    too_many, 1}) ==
-        MORI_E_INVALID);
+  CHECK(api::put_nbi(lane, me.state,
+                     api::typed_put_request<double>{user<double>(me), values.data(), too_many,
+                                                    1}) == MORI_E_INVALID);
   check_fault(me, MORI_E_INVALID, MORI_SHMEM_OP_PUT, 1);
 }
 
@@ -147,16 +156,13 @@ TEST_CASE("device api: put with signal, with and without data, set and add") {
   const uint64_t other = 1;
   CHECK(refused({me.user(), &other, 8, 1}, {word, 1, 8}) == MORI_E_INVALID);
   CHECK(me.fault.awaited == 8);
-  CHECK(refused({me.user(), &other, 8, 1},
-                {reinterpret_cast<uint64_t*>(me.user() + 33), 1, MORI_SHMEM_SIGNAL_SET}) ==
-        MORI_E_INVALID);
-  CHECK(refused({me.end() - 4, &other, 8, 1}, {word, 1, MORI_SHMEM_SIGNAL_SET}) ==
-        MORI_E_INVALID);
+  CHECK(refused({me.user(), &other, 8, 1}, {reinterpret_cast<uint64_t*>(me.user() + 33), 1,
+                                            MORI_SHMEM_SIGNAL_SET}) == MORI_E_INVALID);
+  CHECK(refused({me.end() - 4, &other, 8, 1}, {word, 1, MORI_SHMEM_SIGNAL_SET}) == MORI_E_INVALID);
   CHECK(me.fault.awaited == 8);  // the length, of which
   CHECK(me.fault.seen == 4);     // this much would fit
-  CHECK(refused({me.user(), &other, 8, 1},
-                {reinterpret_cast<uint64_t*>(me.end()), 1, MORI_SHMEM_SIGNAL_SET}) ==
-        MORI_E_INVALID);
+  CHECK(refused({me.user(), &other, 8, 1}, {reinterpret_cast<uint64_t*>(me.end()), 1,
+                                            MORI_SHMEM_SIGNAL_SET}) == MORI_E_INVALID);
 }
 
 namespace {
@@ -246,13 +252,13 @@ TEST_CASE("device api: what lies outside the heap is refused and not touched") {
   uint8_t* base_address = me.heap.data();
   const uint64_t limit = address(me.end());
   const uint64_t size = me.heap.size();
-  for (const bad& b : {bad{base_address - 1, 1, address(base_address - 1), limit},
-                       bad{base_address - 8, 16, address(base_address - 8), limit},
-                       bad{me.end() + 1, 0, limit + 1, limit}, bad{me.end(), 1, 1, 0},
-                       bad{me.end() - 8, 9, 9, 8}, bad{base_address, size + 1, size + 1, size},
-                       bad{base_address + 8, huge, huge, size - 8},
-                       bad{base_address + 8, huge - 7, huge - 7, size - 8},
-                       bad{nullptr, 8, 0, limit}, bad{&value, 8, address(&value), limit}}) {
+  for (const bad& b :
+       {bad{base_address - 1, 1, address(base_address - 1), limit},
+        bad{base_address - 8, 16, address(base_address - 8), limit},
+        bad{me.end() + 1, 0, limit + 1, limit}, bad{me.end(), 1, 1, 0}, bad{me.end() - 8, 9, 9, 8},
+        bad{base_address, size + 1, size + 1, size}, bad{base_address + 8, huge, huge, size - 8},
+        bad{base_address + 8, huge - 7, huge - 7, size - 8}, bad{nullptr, 8, 0, limit},
+        bad{&value, 8, address(&value), limit}}) {
     CAPTURE(b.bytes);
     me.fault = {};
     CHECK(api::putmem_nbi(lane, me.state, {b.symmetric, &value, b.bytes, 1}) == MORI_E_INVALID);
@@ -274,8 +280,8 @@ TEST_CASE("device api: PEs that do not exist or are not mapped") {
   fake_group group(3);
   fake_pe& me = group[1];
   uint64_t value = 1;
-  for (const int32_t pe : {-1, 3, std::numeric_limits<int32_t>::min(),
-                           std::numeric_limits<int32_t>::max()}) {
+  for (const int32_t pe :
+       {-1, 3, std::numeric_limits<int32_t>::min(), std::numeric_limits<int32_t>::max()}) {
     CAPTURE(pe);
     me.fault = {};
     CHECK(api::putmem_nbi(lane, me.state, {me.user(), &value, 8, pe}) == MORI_E_INVALID);
@@ -290,8 +296,8 @@ TEST_CASE("device api: PEs that do not exist or are not mapped") {
     CHECK(api::ptr(me.state, me.user(), pe) == nullptr);
     CHECK(api::ptr_p2p(me.state, me.user(), pe, 0) == nullptr);
   }
-  for (const int32_t transport : {MORI_SHMEM_TRANSPORT_NONE, MORI_SHMEM_TRANSPORT_RDMA,
-                                  MORI_SHMEM_TRANSPORT_TCP}) {
+  for (const int32_t transport :
+       {MORI_SHMEM_TRANSPORT_NONE, MORI_SHMEM_TRANSPORT_RDMA, MORI_SHMEM_TRANSPORT_TCP}) {
     CAPTURE(transport);
     me.transports[2] = transport;
     me.fault = {};
@@ -364,9 +370,10 @@ TEST_CASE("device api: a wait that times out says for whom, for what and what it
 
   // A budget of the call's own: the context stays whole.
   me.fault = {};
-  CHECK(!api::wait_until(lane, me.state, api::wait_request<int32_t>{user<int32_t>(me),
-                                                                    MORI_SHMEM_CMP_EQ, 0, 1, 1000})
-             .met);
+  CHECK(
+      !api::wait_until(lane, me.state,
+                       api::wait_request<int32_t>{user<int32_t>(me), MORI_SHMEM_CMP_EQ, 0, 1, 1000})
+           .met);
   CHECK(me.fault.claimed == 0);
 }
 
@@ -374,8 +381,8 @@ TEST_CASE("device api: a wait for a PE that has left ends, naming it") {
   fake_group group(2);
   fake_pe& me = group[0];
   me.left[1] = 1;
-  CHECK(!api::wait_until(lane, me.state, api::wait_request<uint64_t>{user<uint64_t>(me),
-                                                                     MORI_SHMEM_CMP_NE, 0, 1})
+  CHECK(!api::wait_until(lane, me.state,
+                         api::wait_request<uint64_t>{user<uint64_t>(me), MORI_SHMEM_CMP_NE, 0, 1})
              .met);
   check_fault(me, MORI_E_PEER_DEAD, MORI_SHMEM_OP_WAIT, 1);
 }
@@ -398,12 +405,10 @@ TEST_CASE("device api: the six comparisons have the signedness of the word") {
     int32_t compare;
     bool below, equal, above;
   };
-  for (const row& r : {row{MORI_SHMEM_CMP_EQ, false, true, false},
-                       row{MORI_SHMEM_CMP_NE, true, false, true},
-                       row{MORI_SHMEM_CMP_GT, false, false, true},
-                       row{MORI_SHMEM_CMP_GE, false, true, true},
-                       row{MORI_SHMEM_CMP_LT, true, false, false},
-                       row{MORI_SHMEM_CMP_LE, true, true, false}}) {
+  for (const row& r :
+       {row{MORI_SHMEM_CMP_EQ, false, true, false}, row{MORI_SHMEM_CMP_NE, true, false, true},
+        row{MORI_SHMEM_CMP_GT, false, false, true}, row{MORI_SHMEM_CMP_GE, false, true, true},
+        row{MORI_SHMEM_CMP_LT, true, false, false}, row{MORI_SHMEM_CMP_LE, true, true, false}}) {
     CAPTURE(r.compare);
     CHECK(holds<uint64_t>(4, r.compare, 5) == r.below);
     CHECK(holds<uint64_t>(5, r.compare, 5) == r.equal);
@@ -416,8 +421,8 @@ TEST_CASE("device api: the six comparisons have the signedness of the word") {
   fake_group group(1);
   for (const int32_t compare : {0, 7, -1}) {
     group[0].fault = {};
-    CHECK(!api::wait_until(lane, group[0].state, api::wait_request<uint64_t>{
-                                                     user<uint64_t>(group[0]), compare, 0})
+    CHECK(!api::wait_until(lane, group[0].state,
+                           api::wait_request<uint64_t>{user<uint64_t>(group[0]), compare, 0})
                .met);
     check_fault(group[0], MORI_E_INVALID, MORI_SHMEM_OP_WAIT, -1);
   }

@@ -41,7 +41,7 @@ class host_pool final : public runtime {
   std::mutex launch_mutex_;  // one launch at a time
   alignas(64) mori_device_grid_barrier barrier_{};
 
-  std::mutex mutex_;  // guards what follows
+  std::mutex mutex_;                           // guards what follows
   std::vector<std::condition_variable> wake_;  // one per worker: a small grid wakes few
   std::condition_variable done_;
   job job_;

@@ -63,8 +63,7 @@ viability probe(int32_t backend) {
     }
     case MORI_BACKEND_AMD:
       return probe_gpu("AMD", {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"});
-    case MORI_BACKEND_NVIDIA:
-      return probe_gpu("NVIDIA", {"libcuda.so.1"});
+    case MORI_BACKEND_NVIDIA: return probe_gpu("NVIDIA", {"libcuda.so.1"});
     default:
       return {false, fmt::format("backend {} is none of host (1), amd (2), nvidia (3)", backend)};
   }
@@ -73,8 +72,7 @@ viability probe(int32_t backend) {
 base::result<std::unique_ptr<runtime>> runtime::create(const runtime_options& options) {
   switch (options.backend) {
     case MORI_BACKEND_AUTO:
-    case MORI_BACKEND_HOST:
-      return host_pool::create(options);
+    case MORI_BACKEND_HOST: return host_pool::create(options);
     case MORI_BACKEND_AMD:
     case MORI_BACKEND_NVIDIA: {
       const viability answer = probe(options.backend);
@@ -82,8 +80,7 @@ base::result<std::unique_ptr<runtime>> runtime::create(const runtime_options& op
       return base::fail(has_driver ? MORI_E_UNSUPPORTED : MORI_E_UNAVAILABLE, "backend {}: {}",
                         backend_name(options.backend), answer.reason);
     }
-    default:
-      return base::fail(MORI_E_INVALID, "{}", probe(options.backend).reason);
+    default: return base::fail(MORI_E_INVALID, "{}", probe(options.backend).reason);
   }
 }
 

@@ -22,7 +22,7 @@ struct format {
   const char* name;
   int mantissa_bits;
   int bias;
-  uint32_t largest;    // code of the largest finite value
+  uint32_t largest;  // code of the largest finite value
   uint32_t sign_bit;
   bool saturates;
   bool has_minus_zero;

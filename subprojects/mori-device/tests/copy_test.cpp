@@ -43,8 +43,9 @@ void check_all(Copy copy) {
     for (size_t to_skew = 0; to_skew < 16; ++to_skew)
       for (size_t from_skew = 0; from_skew < 16; ++from_skew)
         failures += wrong_bytes({to_skew, from_skew, bytes}, copy) != 0;
-  for (const size_t bytes : {127, 128, 129, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 1087,
-                             1088, 1090, 2047, 2048, 4095, 4096, 8191, 14336, 14337, 16383})
+  for (const size_t bytes :
+       {127,  128,  129,  255,  256,  257,  511,  512,  513,   1023,  1024, 1025,
+        1087, 1088, 1090, 2047, 2048, 4095, 4096, 8191, 14336, 14337, 16383})
     for (const size_t to_skew : {0, 1, 4, 8, 15, 16, 31, 33, 48, 63})
       for (const size_t from_skew : {0, 1, 4, 8, 15, 16, 33})
         failures += wrong_bytes({to_skew, from_skew, bytes}, copy) != 0;

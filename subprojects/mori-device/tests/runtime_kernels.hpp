@@ -9,7 +9,7 @@ using namespace mori::device;
 
 // rounds times: each block adds one to its cell, all meet, block 0 checks all cells.
 struct lockstep_args {
-  u64* cells;        // one per block
+  u64* cells;  // one per block
   u64 rounds;
   u64* wrong_count;  // rounds in which block 0 saw another count than its own
 };
@@ -88,7 +88,8 @@ MORI_DEVICE u32 wrong_collectives(const Group& group) {
 
 MORI_DEVICE void collectives(const grid& g, const collectives_args& args) {
   const wave w = g.this_wave();
-  u32 wrong = wrong_collectives(one_lane{}) + wrong_collectives(w) + wrong_collectives(g.this_block());
+  u32 wrong =
+      wrong_collectives(one_lane{}) + wrong_collectives(w) + wrong_collectives(g.this_block());
   wrong += w.ballot(w.rank() % 2 == 0) != (0x5555'5555'5555'5555u & (~u64{0} >> (64 - w.size())));
   wrong += w.shuffle(w.rank(), w.size() - 1 - w.rank()) != w.size() - 1 - w.rank();
   wrong += g.this_block().wave_index() * w.size() + w.rank() != g.this_block().rank();

@@ -101,8 +101,7 @@ TEST_CASE("bad requests are refused with value and limit") {
   CHECK(no_blocks.error().status == MORI_E_INVALID);
   const auto wrong_args = pool->launch(kernel, {}, uint32_t{5});
   REQUIRE(!wrong_args);
-  CHECK(wrong_args.error().text ==
-        "kernel mori_test_lockstep: arguments of 4 bytes, it takes 24");
+  CHECK(wrong_args.error().text == "kernel mori_test_lockstep: arguments of 4 bytes, it takes 24");
   const auto absent = pool->launch(device::kernel{"mori_test_absent", {}}, {}, 0);
   REQUIRE(!absent);
   CHECK(absent.error().status == MORI_E_UNSUPPORTED);
@@ -134,11 +133,12 @@ TEST_CASE("a block that does not come is a fault after the budget, and the next 
   mori_shmem_fault fault{};
   uint32_t met = 0;
   const device_test::deserter_args args{&met};
-  const auto blocks =
-      pool->launch(MORI_KERNEL_HANDLE(mori_test_deserter),
-                   {.block_count = 2, .pe = 5, .fault = address_of(&fault),
-                    .wait_budget_ns = 20 * base::ns_per_ms},
-                   args);
+  const auto blocks = pool->launch(MORI_KERNEL_HANDLE(mori_test_deserter),
+                                   {.block_count = 2,
+                                    .pe = 5,
+                                    .fault = address_of(&fault),
+                                    .wait_budget_ns = 20 * base::ns_per_ms},
+                                   args);
   REQUIRE(blocks);
   CHECK(met == 0);
   CHECK(fault.claimed == 2);
@@ -167,8 +167,10 @@ TEST_CASE("an abort ends a meeting long before its budget") {
   });
   const base::deadline limit = base::deadline::after(60 * base::ns_per_s);
   REQUIRE(pool->launch(MORI_KERNEL_HANDLE(mori_test_deserter),
-                       {.block_count = 2, .abort_word = address_of(&abort_word),
-                        .fault = address_of(&fault), .wait_budget_ns = 600 * base::ns_per_s},
+                       {.block_count = 2,
+                        .abort_word = address_of(&abort_word),
+                        .fault = address_of(&fault),
+                        .wait_budget_ns = 600 * base::ns_per_s},
                        device_test::deserter_args{&met}));
   CHECK(!limit.passed());
   CHECK(met == 0);
@@ -185,9 +187,8 @@ TEST_CASE("launches of several threads take turns") {
       for (int i = 0; i < 50; ++i) {
         std::vector<uint64_t> cells(2);
         uint64_t wrong = 0;
-        const auto blocks =
-            pool->launch(MORI_KERNEL_HANDLE(mori_test_lockstep), {.block_count = 2},
-                         device_test::lockstep_args{cells.data(), 5, &wrong});
+        const auto blocks = pool->launch(MORI_KERNEL_HANDLE(mori_test_lockstep), {.block_count = 2},
+                                         device_test::lockstep_args{cells.data(), 5, &wrong});
         if (!blocks || wrong != 0 || cells[1] != 5) ++wrong_launches;
       }
     });
@@ -200,8 +201,8 @@ TEST_CASE("a pool made before fork refuses to run in the child") {
   const pid_t child = fork();
   if (child == 0) {
     uint32_t met = 0;
-    const auto refused = pool->launch(MORI_KERNEL_HANDLE(mori_test_deserter), {},
-                                      device_test::deserter_args{&met});
+    const auto refused =
+        pool->launch(MORI_KERNEL_HANDLE(mori_test_deserter), {}, device_test::deserter_args{&met});
     _exit(!refused && refused.error().status == MORI_E_STATE ? 0 : 1);
   }
   int status = 0;

@@ -7,10 +7,14 @@
       no symbol is defined, global or weak, by two archives: the linker
       could otherwise put code for a newer instruction set in place of the
       baseline's, and that would only be noticed on an old processor.
+  check_objects.py releases OBJDUMP OBJECT...
+      in AMD code, each write-back of the L2 is waited for before the next store:
+      some compilers drop that wait (see mori/device/atomic_amd.hpp).
 """
 
 import re
 import struct
+import subprocess
 import sys
 from pathlib import Path
 
@@ -95,11 +99,37 @@ def check_variants(archives):
     return problems
 
 
+def check_releases(objdump, objects):
+    problems = []
+    store = re.compile(r"(global|flat|buffer|scratch)_(store|atomic)|s_(endpgm|barrier|setpc)")
+    for path in objects:
+        listing = subprocess.run(
+            [objdump, "-d", "--no-show-raw-insn", path], check=True, capture_output=True, text=True
+        ).stdout
+        pending, count, function = False, 0, ""
+        for line in listing.splitlines():
+            if line.endswith(">:"):
+                function = line.split("<")[1][:-2]
+            text = line.strip()
+            if text.startswith("buffer_wbl2"):
+                pending, count = True, count + 1
+            elif text.startswith("s_waitcnt") and "vmcnt(0)" in text:
+                pending = False
+            elif pending and store.match(text):
+                problems.append(f"{path}: {function}: no wait between buffer_wbl2 and {text}")
+                pending = False
+        if count == 0:
+            problems.append(f"{path}: no buffer_wbl2 found, so nothing was checked")
+    return problems
+
+
 def main(arguments):
     if arguments[:1] == ["entries"] and len(arguments) >= 3:
         problems = check_entries(arguments[1], arguments[2:])
     elif arguments[:1] == ["variants"] and len(arguments) >= 2:
         problems = check_variants(arguments[1:])
+    elif arguments[:1] == ["releases"] and len(arguments) >= 3:
+        problems = check_releases(arguments[1], arguments[2:])
     else:
         sys.exit(__doc__)
     for problem in problems:

@@ -53,8 +53,7 @@ MORI_DEVICE i32 barrier_all(const Group& group, const state& s) {
   mori_shmem_sync_v1* own = own_sync(s);
   if (group.rank() == 0) status = disseminate(s, {own->device_barrier, &own->device_epoch});
   status = group.broadcast(status);
-  if constexpr (!Group::single)
-    device::fence<device::scope::system, device::order::acquire>();
+  if constexpr (!Group::single) device::fence<device::scope::system, device::order::acquire>();
   return status;
 }
 

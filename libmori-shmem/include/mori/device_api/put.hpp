@@ -32,7 +32,7 @@ struct typed_put_request {
 
 // What happens to an 8-byte aligned word of the target after the data.
 struct signal_request {
-  u64* word;      // symmetric address
+  u64* word;  // symmetric address
   u64 value;
   i32 operation;  // MORI_SHMEM_SIGNAL_SET or MORI_SHMEM_SIGNAL_ADD
 };
@@ -96,15 +96,13 @@ MORI_HOT i32 putmem_signal_nbi(const Group& group, const state& s, const put_req
   reached target{0, word.status};
   if (word.status == MORI_OK && put.bytes != 0)
     target = reach(s, MORI_SHMEM_OP_PUT_SIGNAL, {put.to, put.bytes, put.pe});
-  if (target.status == MORI_OK && put.bytes != 0)
-    move(group, target.address, put.from, put.bytes);
+  if (target.status == MORI_OK && put.bytes != 0) move(group, target.address, put.from, put.bytes);
   // No lane may skip the meeting, whatever it saw of an abort; see atomic.hpp for the fence.
   if constexpr (!Group::single) {
     device::fence<device::scope::system, device::order::release>();
     group.sync();
   }
-  if (group.rank() == 0 && target.status == MORI_OK)
-    apply_signal(s, word.address, signal, put.pe);
+  if (group.rank() == 0 && target.status == MORI_OK) apply_signal(s, word.address, signal, put.pe);
   return target.status;
 }
 

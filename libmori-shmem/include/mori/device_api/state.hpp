@@ -6,8 +6,8 @@
 // address at which this PE can load and store the peer's copy.
 #pragma once
 
-#include <mori/device/wait.hpp>
 #include <mori/shmem.h>
+#include <mori/device/wait.hpp>
 
 namespace mori::device_api {
 

@@ -10,8 +10,8 @@ namespace mori::device_api {
 
 template <class T>
 struct wait_request {
-  const T* word;      // in the own heap, naturally aligned
-  i32 compare;        // MORI_SHMEM_CMP_*, of T's own signedness
+  const T* word;  // in the own heap, naturally aligned
+  i32 compare;    // MORI_SHMEM_CMP_*, of T's own signedness
   T value;
   i32 pe = -1;        // whom a fault names; its leaving ends the wait. -1: nobody
   u64 budget_ns = 0;  // 0: the state's, and its passing is a fault; else it is not
@@ -41,9 +41,9 @@ MORI_HOT device::wait_result<T> wait_until(const Group& group, const state& s,
     refused = refuse_argument(s, MORI_SHMEM_OP_WAIT, request.pe, device::address(request.word),
                               sizeof(T));
   else if (request.compare < MORI_SHMEM_CMP_EQ || request.compare > MORI_SHMEM_CMP_LE)
-    refused = refuse_argument(s, MORI_SHMEM_OP_WAIT, request.pe,
-                              static_cast<u64>(static_cast<i64>(request.compare)),
-                              MORI_SHMEM_CMP_LE);
+    refused =
+        refuse_argument(s, MORI_SHMEM_OP_WAIT, request.pe,
+                        static_cast<u64>(static_cast<i64>(request.compare)), MORI_SHMEM_CMP_LE);
   // The arguments are the same for all lanes, so all of them leave here.
   if (refused != MORI_OK) return {0, false};
   device::wait_limits limits = limits_of(s);
@@ -54,8 +54,7 @@ MORI_HOT device::wait_result<T> wait_until(const Group& group, const state& s,
   return device::group_wait_until(
       group, request.word,
       [request](T seen) { return compares(seen, request.compare, request.value); }, limits,
-      {MORI_SHMEM_OP_WAIT, request.pe, static_cast<u64>(request.value)},
-      doorbell_of(own_sync(s)));
+      {MORI_SHMEM_OP_WAIT, request.pe, static_cast<u64>(request.value)}, doorbell_of(own_sync(s)));
 }
 
 template <class Group, class T>

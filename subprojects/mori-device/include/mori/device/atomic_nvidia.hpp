@@ -25,22 +25,22 @@ template <class T>
 inline constexpr bool atomic_size = sizeof(T) == 4 || sizeof(T) == 8;
 
 // Expands STATEMENT(".sys") and so on for the scope S in effect.
-#define MORI_PTX_SCOPE(STATEMENT)               \
-  if constexpr (S == scope::system) {           \
-    STATEMENT(".sys");                          \
-  } else if constexpr (S == scope::device) {    \
-    STATEMENT(".gpu");                          \
-  } else {                                      \
-    STATEMENT(".cta");                          \
+#define MORI_PTX_SCOPE(STATEMENT)            \
+  if constexpr (S == scope::system) {        \
+    STATEMENT(".sys");                       \
+  } else if constexpr (S == scope::device) { \
+    STATEMENT(".gpu");                       \
+  } else {                                   \
+    STATEMENT(".cta");                       \
   }
 
 template <scope S, order O>
 MORI_HOT void fence() {
   static_assert(O != order::relaxed, "a relaxed fence orders nothing");
-#define MORI_PTX(SC)                                    \
-  if constexpr (O == order::seq_cst)                    \
-    asm volatile("fence.sc" SC ";" ::: "memory");       \
-  else                                                  \
+#define MORI_PTX(SC)                              \
+  if constexpr (O == order::seq_cst)              \
+    asm volatile("fence.sc" SC ";" ::: "memory"); \
+  else                                            \
     asm volatile("fence.acq_rel" SC ";" ::: "memory")
   MORI_PTX_SCOPE(MORI_PTX)
 #undef MORI_PTX
@@ -52,16 +52,16 @@ MORI_HOT T load(const T* p) {
   static_assert(O != order::release && O != order::acq_rel, "a load cannot release");
   if constexpr (O == order::seq_cst) fence<S, order::seq_cst>();
   T v;
-#define MORI_PTX_SIZED(SEM)                                                          \
-  if constexpr (sizeof(T) == 4)                                                      \
-    asm volatile("ld" SEM ".b32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");           \
-  else                                                                               \
+#define MORI_PTX_SIZED(SEM)                                                \
+  if constexpr (sizeof(T) == 4)                                            \
+    asm volatile("ld" SEM ".b32 %0, [%1];" : "=r"(v) : "l"(p) : "memory"); \
+  else                                                                     \
     asm volatile("ld" SEM ".b64 %0, [%1];" : "=l"(v) : "l"(p) : "memory")
-#define MORI_PTX(SC)                      \
-  if constexpr (O == order::relaxed) {    \
-    MORI_PTX_SIZED(".relaxed" SC);        \
-  } else {                                \
-    MORI_PTX_SIZED(".acquire" SC);        \
+#define MORI_PTX(SC)                   \
+  if constexpr (O == order::relaxed) { \
+    MORI_PTX_SIZED(".relaxed" SC);     \
+  } else {                             \
+    MORI_PTX_SIZED(".acquire" SC);     \
   }
   MORI_PTX_SCOPE(MORI_PTX)
 #undef MORI_PTX
@@ -74,16 +74,16 @@ MORI_HOT void store(T* p, T v) {
   static_assert(atomic_size<T>);
   static_assert(O != order::acquire && O != order::acq_rel, "a store cannot acquire");
   if constexpr (O == order::seq_cst) fence<S, order::seq_cst>();
-#define MORI_PTX_SIZED(SEM)                                                          \
-  if constexpr (sizeof(T) == 4)                                                      \
-    asm volatile("st" SEM ".b32 [%0], %1;" ::"l"(p), "r"(v) : "memory");             \
-  else                                                                               \
+#define MORI_PTX_SIZED(SEM)                                              \
+  if constexpr (sizeof(T) == 4)                                          \
+    asm volatile("st" SEM ".b32 [%0], %1;" ::"l"(p), "r"(v) : "memory"); \
+  else                                                                   \
     asm volatile("st" SEM ".b64 [%0], %1;" ::"l"(p), "l"(v) : "memory")
-#define MORI_PTX(SC)                      \
-  if constexpr (O == order::relaxed) {    \
-    MORI_PTX_SIZED(".relaxed" SC);        \
-  } else {                                \
-    MORI_PTX_SIZED(".release" SC);        \
+#define MORI_PTX(SC)                   \
+  if constexpr (O == order::relaxed) { \
+    MORI_PTX_SIZED(".relaxed" SC);     \
+  } else {                             \
+    MORI_PTX_SIZED(".release" SC);     \
   }
   MORI_PTX_SCOPE(MORI_PTX)
 #undef MORI_PTX
@@ -91,35 +91,35 @@ MORI_HOT void store(T* p, T v) {
 }
 
 // One read-modify-write: atom.<sem>.<scope>.<op> with 32- and 64-bit forms.
-#define MORI_PTX_RMW_ONE(SEM, OP32, OP64)                                                      \
-  if constexpr (sizeof(T) == 4)                                                                \
-    asm volatile("atom" SEM OP32 " %0, [%1], %2;" : "=r"(r) : "l"(p), "r"(v) : "memory");      \
-  else                                                                                         \
+#define MORI_PTX_RMW_ONE(SEM, OP32, OP64)                                                 \
+  if constexpr (sizeof(T) == 4)                                                           \
+    asm volatile("atom" SEM OP32 " %0, [%1], %2;" : "=r"(r) : "l"(p), "r"(v) : "memory"); \
+  else                                                                                    \
     asm volatile("atom" SEM OP64 " %0, [%1], %2;" : "=l"(r) : "l"(p), "l"(v) : "memory")
-#define MORI_PTX_RMW_ORDER(SC, OP32, OP64)             \
-  if constexpr (O == order::relaxed) {                 \
-    MORI_PTX_RMW_ONE(".relaxed" SC, OP32, OP64);       \
-  } else if constexpr (O == order::acquire) {          \
-    MORI_PTX_RMW_ONE(".acquire" SC, OP32, OP64);       \
-  } else if constexpr (O == order::release) {          \
-    MORI_PTX_RMW_ONE(".release" SC, OP32, OP64);       \
-  } else {                                             \
-    MORI_PTX_RMW_ONE(".acq_rel" SC, OP32, OP64);       \
+#define MORI_PTX_RMW_ORDER(SC, OP32, OP64)       \
+  if constexpr (O == order::relaxed) {           \
+    MORI_PTX_RMW_ONE(".relaxed" SC, OP32, OP64); \
+  } else if constexpr (O == order::acquire) {    \
+    MORI_PTX_RMW_ONE(".acquire" SC, OP32, OP64); \
+  } else if constexpr (O == order::release) {    \
+    MORI_PTX_RMW_ONE(".release" SC, OP32, OP64); \
+  } else {                                       \
+    MORI_PTX_RMW_ONE(".acq_rel" SC, OP32, OP64); \
   }
-#define MORI_PTX_RMW(NAME, OP32, OP64)                               \
-  template <scope S, order O, class T>                               \
-  MORI_HOT T NAME(T* p, T v) {                                       \
-    static_assert(atomic_size<T>);                                   \
-    if constexpr (O == order::seq_cst) fence<S, order::seq_cst>();   \
-    T r;                                                             \
-    if constexpr (S == scope::system) {                              \
-      MORI_PTX_RMW_ORDER(".sys", OP32, OP64)                         \
-    } else if constexpr (S == scope::device) {                       \
-      MORI_PTX_RMW_ORDER(".gpu", OP32, OP64)                         \
-    } else {                                                         \
-      MORI_PTX_RMW_ORDER(".cta", OP32, OP64)                         \
-    }                                                                \
-    return r;                                                        \
+#define MORI_PTX_RMW(NAME, OP32, OP64)                             \
+  template <scope S, order O, class T>                             \
+  MORI_HOT T NAME(T* p, T v) {                                     \
+    static_assert(atomic_size<T>);                                 \
+    if constexpr (O == order::seq_cst) fence<S, order::seq_cst>(); \
+    T r;                                                           \
+    if constexpr (S == scope::system) {                            \
+      MORI_PTX_RMW_ORDER(".sys", OP32, OP64)                       \
+    } else if constexpr (S == scope::device) {                     \
+      MORI_PTX_RMW_ORDER(".gpu", OP32, OP64)                       \
+    } else {                                                       \
+      MORI_PTX_RMW_ORDER(".cta", OP32, OP64)                       \
+    }                                                              \
+    return r;                                                      \
   }
 MORI_PTX_RMW(exchange, ".exch.b32", ".exch.b64")
 MORI_PTX_RMW(fetch_add, ".add.u32", ".add.u64")
@@ -136,26 +136,26 @@ MORI_HOT bool compare_exchange(T* p, T& expected, T desired) {
   if constexpr (O == order::seq_cst) fence<S, order::seq_cst>();
   const T want = expected;
   T r;
-#define MORI_PTX_SIZED(SEM)                                                                 \
-  if constexpr (sizeof(T) == 4)                                                             \
-    asm volatile("atom" SEM ".cas.b32 %0, [%1], %2, %3;"                                    \
-                 : "=r"(r)                                                                  \
-                 : "l"(p), "r"(want), "r"(desired)                                          \
-                 : "memory");                                                               \
-  else                                                                                      \
-    asm volatile("atom" SEM ".cas.b64 %0, [%1], %2, %3;"                                    \
-                 : "=l"(r)                                                                  \
-                 : "l"(p), "l"(want), "l"(desired)                                          \
+#define MORI_PTX_SIZED(SEM)                              \
+  if constexpr (sizeof(T) == 4)                          \
+    asm volatile("atom" SEM ".cas.b32 %0, [%1], %2, %3;" \
+                 : "=r"(r)                               \
+                 : "l"(p), "r"(want), "r"(desired)       \
+                 : "memory");                            \
+  else                                                   \
+    asm volatile("atom" SEM ".cas.b64 %0, [%1], %2, %3;" \
+                 : "=l"(r)                               \
+                 : "l"(p), "l"(want), "l"(desired)       \
                  : "memory")
-#define MORI_PTX(SC)                            \
-  if constexpr (O == order::relaxed) {          \
-    MORI_PTX_SIZED(".relaxed" SC);              \
-  } else if constexpr (O == order::acquire) {   \
-    MORI_PTX_SIZED(".acquire" SC);              \
-  } else if constexpr (O == order::release) {   \
-    MORI_PTX_SIZED(".release" SC);              \
-  } else {                                      \
-    MORI_PTX_SIZED(".acq_rel" SC);              \
+#define MORI_PTX(SC)                          \
+  if constexpr (O == order::relaxed) {        \
+    MORI_PTX_SIZED(".relaxed" SC);            \
+  } else if constexpr (O == order::acquire) { \
+    MORI_PTX_SIZED(".acquire" SC);            \
+  } else if constexpr (O == order::release) { \
+    MORI_PTX_SIZED(".release" SC);            \
+  } else {                                    \
+    MORI_PTX_SIZED(".acq_rel" SC);            \
   }
   MORI_PTX_SCOPE(MORI_PTX)
 #undef MORI_PTX

@@ -52,8 +52,7 @@ MORI_HOT u32 widen_magnitude(u32 magnitude) {
   constexpr u32 one = (128 - Bias) << 23;  // the smallest normal number
   const u32 shifted = magnitude << (23 - M);
   const u32 normal = shifted + rebias;
-  const u32 subnormal =
-      bit_cast<u32>(bit_cast<float>(shifted + one) - bit_cast<float>(one));
+  const u32 subnormal = bit_cast<u32>(bit_cast<float>(shifted + one) - bit_cast<float>(one));
   return magnitude >> M == 0 ? subnormal : normal;
 }
 

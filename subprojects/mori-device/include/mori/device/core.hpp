@@ -27,7 +27,7 @@
 #if defined(__HIP__) || defined(__CUDACC__) || defined(__CUDA__)
 #define MORI_LANGUAGE_GPU 1
 #define MORI_DEVICE __attribute__((device)) inline
-#define MORI_HOT __attribute__((device)) inline __attribute__((always_inline))
+#define MORI_HOT __attribute__((device)) inline
 #define MORI_OUTLINE __attribute__((device)) __attribute__((noinline))
 #define MORI_COLD __attribute__((device)) inline
 #define MORI_SHARED __attribute__((shared))
@@ -90,10 +90,16 @@ MORI_HOT T ceil_div(T value, T divisor) {
   return value / divisor + (value % divisor != 0 ? 1 : 0);
 }
 
-// States carry addresses as u64 (they cross language and process boundaries).
+// States carry addresses as u64 (they cross language and process boundaries). They
+// always point to global memory; saying so gives AMD global instead of flat accesses.
 template <class T>
 MORI_HOT T* pointer(u64 address) {
+#if defined(MORI_TARGET_AMD)
+  using global = __attribute__((address_space(1))) T;
+  return (T*)reinterpret_cast<global*>(address);
+#else
   return reinterpret_cast<T*>(static_cast<uptr>(address));
+#endif
 }
 template <class T>
 MORI_HOT u64 address(T* p) {

@@ -30,8 +30,7 @@ class grid {
   MORI_HOT u64 lane_count() const { return u64{block_count()} * block{}.size(); }
 
   MORI_HOT wait_limits limits() const {
-    return {launch_->abort_word, launch_->fault, launch_->wait_budget_ns, launch_->spin_count,
-            0};
+    return {launch_->abort_word, launch_->fault, launch_->wait_budget_ns, launch_->spin_count, 0};
   }
 
   // All lanes of all blocks meet; what they stored before is seen by all after.

@@ -5,7 +5,7 @@
 //   broadcast(value, root)  reduce_add(value)  exclusive_scan(value) -> {before, total}
 //
 // and wave also has ballot(flag) and shuffle(value, lane). Values are integers,
-// floats or structs of 4 or 8 bytes. All lanes of the group must call, in the same
+// floats or plain structs of 4 to 16 bytes. All lanes of the group must call, in the same
 // order; a block's collectives use a few words of shared memory and two barriers.
 //
 // On the host a wave has one lane and a block is one worker thread: everything
@@ -102,10 +102,10 @@ struct block {
     if constexpr (single) {
       return value;
     } else {
-      MORI_SHARED u64 slot;
-      if (rank() == root) slot = lane::widen(value);
+      MORI_SHARED T slot;
+      if (rank() == root) slot = value;
       sync();
-      const T result = lane::narrow<T>(slot);
+      const T result = slot;
       sync();  // nobody overwrites the slot before all have read it
       return result;
     }
@@ -119,13 +119,13 @@ struct block {
     if constexpr (single) {
       return {T{}, value};
     } else {
-      MORI_SHARED u64 totals[lane::max_waves];
+      MORI_SHARED T totals[lane::max_waves];
       const scan_result<T> mine = wave{}.exclusive_scan(value);
-      if (wave{}.rank() == 0) totals[wave_index()] = lane::widen(mine.total);
+      if (wave{}.rank() == 0) totals[wave_index()] = mine.total;
       sync();
       T before{}, total{};
       for (u32 i = 0; i < wave_count(); ++i) {
-        const T part = lane::narrow<T>(totals[i]);
+        const T part = totals[i];
         if (i < wave_index()) before = static_cast<T>(before + part);
         total = static_cast<T>(total + part);
       }

@@ -53,10 +53,10 @@
 
 #else
 
-#define MORI_KERNEL(name, args_type, body)                                                   \
-  extern "C" MORI_GLOBAL void name(const args_type args, const mori_device_launch launch) {  \
-    body(::mori::device::grid(launch, ::mori::device::lane::grid_rank()), args);             \
-  }                                                                                          \
+#define MORI_KERNEL(name, args_type, body)                                                  \
+  extern "C" MORI_GLOBAL void name(const args_type args, const mori_device_launch launch) { \
+    body(::mori::device::grid(launch, ::mori::device::lane::grid_rank()), args);            \
+  }                                                                                         \
   static_assert(true, "a semicolon may follow")
 
 #endif

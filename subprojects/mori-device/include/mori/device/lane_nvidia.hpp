@@ -21,15 +21,16 @@ MORI_HOT u32 wave_size() { return 32; }
 MORI_HOT void wave_sync() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 MORI_HOT u64 ballot(bool flag) {
   u32 mask;
-  asm volatile(
-      "{ .reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }"
-      : "=r"(mask)
-      : "r"(static_cast<u32>(flag)));
+  asm volatile("{ .reg .pred p; setp.ne.u32 p, %1, 0; vote.sync.ballot.b32 %0, p, 0xffffffff; }"
+               : "=r"(mask)
+               : "r"(static_cast<u32>(flag)));
   return mask;
 }
 MORI_HOT u32 shuffle(u32 word, u32 source) {
   u32 r;
-  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;" : "=r"(r) : "r"(word), "r"(source));
+  asm volatile("shfl.sync.idx.b32 %0, %1, %2, 0x1f, 0xffffffff;"
+               : "=r"(r)
+               : "r"(word), "r"(source));
   return r;
 }
 MORI_HOT u32 broadcast(u32 word, u32 root) { return shuffle(word, root); }

@@ -107,12 +107,14 @@ class runtime {
 #endif
 
 // MORI_KERNEL_DECLARE(name); at global scope, then MORI_KERNEL_HANDLE(name) is a `kernel`.
-#define MORI_KERNEL_DECLARE(name)                \
-  extern "C" {                                   \
+#define MORI_KERNEL_DECLARE(name)                   \
+  extern "C" {                                      \
   extern const mori_device_host_kernel name##_base; \
-  MORI_KERNEL_DECLARE_V3(name)                   \
-  MORI_KERNEL_DECLARE_V4(name)                   \
-  }                                              \
+  MORI_KERNEL_DECLARE_V3(name)                      \
+  MORI_KERNEL_DECLARE_V4(name)                      \
+  }                                                 \
   static_assert(true, "a semicolon may follow")
-#define MORI_KERNEL_HANDLE(name) \
-  ::mori::device::kernel { #name, { &name##_base, MORI_KERNEL_V3(name), MORI_KERNEL_V4(name) } }
+#define MORI_KERNEL_HANDLE(name)                                        \
+  ::mori::device::kernel {                                              \
+    #name, { &name##_base, MORI_KERNEL_V3(name), MORI_KERNEL_V4(name) } \
+  }

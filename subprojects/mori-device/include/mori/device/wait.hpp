@@ -19,8 +19,8 @@
 #pragma once
 
 #include <mori/base.h>
-#include <mori/device/group.hpp>
 #include <mori/shmem_device.h>
+#include <mori/device/group.hpp>
 
 #if defined(MORI_TARGET_AMD)
 #include <mori/device/pause_amd.hpp>
@@ -57,8 +57,8 @@ struct wait_subject {
 
 template <class T>
 struct wait_result {
-  T seen;    // the value last read
-  bool met;  // the predicate held for it
+  T seen;  // the value last read
+  T met;   // 1 if the predicate held for it, else 0; a T, so that the struct has no padding
 };
 
 struct fault_record {
@@ -95,19 +95,16 @@ MORI_HOT bool is_ended(const wait_limits& limits) {
   if (limits.abort_word != 0 &&
       load<scope::system, order::relaxed>(pointer<const u64>(limits.abort_word)) != 0)
     return true;
-  return limits.fault != 0 &&
-         load<scope::system, order::relaxed>(
-             &pointer<const mori_shmem_fault>(limits.fault)->claimed) != 0;
+  return limits.fault != 0 && load<scope::system, order::relaxed>(
+                                  &pointer<const mori_shmem_fault>(limits.fault)->claimed) != 0;
 }
 
-MORI_HOT void ring_doorbell(const doorbell& bell) {
-  pause::ring(bell.word, bell.waiter_count);
-}
+MORI_HOT void ring_doorbell(const doorbell& bell) { pause::ring(bell.word, bell.waiter_count); }
 
 // One lane waits. Kept out of line of the first poll: the common case is "already there".
 template <class T, class Met>
 MORI_COLD wait_result<T> wait_slowly(const T* word, Met met, const wait_limits& limits,
-                                       const wait_subject& subject, const doorbell& bell) {
+                                     const wait_subject& subject, const doorbell& bell) {
   pause::state pauses(limits.spin_count, bell.word, bell.waiter_count);
   u64 start_ns = 0;
   for (;;) {
@@ -151,8 +148,7 @@ MORI_HOT wait_result<T> group_wait_until(const Group& group, const T* word, Met 
   } else {
     wait_result<T> result{};
     if (group.rank() == 0) result = wait_until(word, met, limits, subject, bell);
-    result.seen = group.broadcast(result.seen);
-    result.met = group.broadcast(static_cast<u32>(result.met)) != 0;
+    result = group.broadcast(result);
     fence<scope::system, order::acquire>();
     return result;
   }
