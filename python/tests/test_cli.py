@@ -1,4 +1,4 @@
-"""The command-line tool."""
+"""The command-line tool: what `mori info` reports, exit statuses, and errors without traces."""
 
 import json
 import os

@@ -55,7 +55,7 @@ def _run_experts(
 
 
 def _store(descriptor: int, rows: np.ndarray, offset: int) -> None:
-    data = memoryview(np.ascontiguousarray(rows)).cast("B")
+    data = np.ascontiguousarray(rows).data.cast("B")
     while data:
         written = os.pwrite(descriptor, data, offset)
         data, offset = data[written:], offset + written

@@ -184,8 +184,9 @@ class _Group:
 def _default_text() -> tuple[str, str]:
     """The project's README and where it was found."""
     try:
-        readme = importlib.metadata.metadata("mori").get_payload()
-        if isinstance(readme, str) and model.words_of(readme):
+        metadata = importlib.metadata.distribution("mori").read_text("METADATA") or ""
+        readme = metadata.partition("\n\n")[2]  # headers, an empty line, the README
+        if model.words_of(readme):
             return readme, "the README"
     except importlib.metadata.PackageNotFoundError:
         """Run from the source tree."""
