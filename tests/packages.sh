@@ -8,7 +8,8 @@ set -uo pipefail
 build="g++ pkgconf libfmt-dev libsodium-dev python3-venv"
 tests="meson ninja-build cmake git doctest-dev binutils clang-format-19 clang-tidy-19
   clang-19|clang-20|clang-21 libclang-rt-19-dev|libclang-rt-20-dev|libclang-rt-21-dev
-  clang-22|clang-21 lld-22|lld-21 llvm-22|llvm-21 luajit abigail-tools iproute2 util-linux"
+  clang-22|clang-21 lld-22|lld-21 llvm-22|llvm-21 luajit abigail-tools iproute2
+  util-linux ucx-utils"
 case "${1:-all}" in
   build) wanted=$build ;;
   all) wanted="$build $tests" ;;

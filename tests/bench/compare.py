@@ -51,7 +51,7 @@ def bandwidth(name, ours, *peers, goal=None):
 
 # --- ucx_perftest ---------------------------------------------------------------------------------
 
-# What UCX may choose from, unless the caller's UCX_TLS says otherwise: what it uses within a host. By
+# What UCX may choose from unless UCX_TLS says otherwise: what it uses within a host. By
 # System V memory, and without cma, it was neither faster nor slower.
 UCX_TRANSPORTS = "posix,cma,self"
 
