@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 """Checks compiled kernels by their ELF symbols.
 
-  check_objects.py entries SOURCE OBJECT...
-      every MORI_KERNEL of SOURCE is a global function in every GPU object.
-  check_objects.py variants ARCHIVE ARCHIVE...
-      no symbol is defined, global or weak, by two archives: the linker
-      could otherwise put code for a newer instruction set in place of the
-      baseline's, and that would only be noticed on an old processor.
-  check_objects.py releases OBJDUMP OBJECT...
-      in AMD code, each write-back of the L2 is waited for before the next store:
-      some compilers drop that wait (see mori/device/atomic_amd.hpp).
+check_objects.py entries SOURCE OBJECT...
+    every MORI_KERNEL of SOURCE is a global function in every GPU object.
+check_objects.py variants ARCHIVE ARCHIVE...
+    no symbol is defined, global or weak, by two archives: the linker
+    could otherwise put code for a newer instruction set in place of the
+    baseline's, and that would only be noticed on an old processor.
+check_objects.py releases OBJDUMP OBJECT...
+    in AMD code, each write-back of the L2 is waited for before the next store:
+    some compilers drop that wait (see mori/device/atomic_amd.hpp).
 """
 
 import re

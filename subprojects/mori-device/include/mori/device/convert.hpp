@@ -5,18 +5,18 @@
 // for bfloat16, float16, float8_e4m3fn (OCP), float8_e4m3fnuz and float8_e5m2;
 // float itself passes through, so kernels can be templates over the element.
 //
-// from_float rounds correctly, to nearest, ties to even, subnormals
-// included. Out of range:
-//   bfloat16, float16   overflow and infinity give infinity; NaN stays NaN (quiet, sign kept)
-//   float8 formats      saturate: overflow *and* infinity give the largest
-//                       finite value (448, 240, 57344) of that sign; NaN stays
-//                       NaN; e4m3fnuz has one NaN (0x80) and no minus zero: results that round to zero are +0
-// "Overflow" is decided after rounding as if the exponent had no bound.
+// from_float rounds correctly: to nearest, ties to even, subnormals included. Out
+// of range ("overflow" is decided after rounding as if exponents had no bound):
+//   bfloat16, float16   overflow and infinity give infinity; NaN stays NaN (quiet,
+//                       sign kept)
+//   float8 formats      saturate: overflow *and* infinity give the largest finite
+//                       value of that sign (448, 240, 57344); NaN stays NaN. e4m3fnuz
+//                       has one NaN (0x80) and no minus zero: what rounds to zero is +0
 //
-// Everything is integer arithmetic and single IEEE additions of normal numbers,
-// which are exact by construction or rounded to nearest on every processor: all back ends
-// give the same bits. Branches are written as selects, so that g++ -O3
-// vectorises loops over them. Code must not be built with -ffast-math.
+// Everything is integer arithmetic and single IEEE additions, which are exact or
+// rounded to nearest on every processor: all back ends give the same bits.
+// Branches are written as selects, so that g++ -O3 vectorises loops over them. Code
+// must not be built with -ffast-math, nor flush subnormals.
 #pragma once
 
 #include <mori/device/core.hpp>

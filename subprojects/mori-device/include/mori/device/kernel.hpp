@@ -18,11 +18,15 @@
 // MORI_KERNEL_DECLARE / MORI_KERNEL_HANDLE of runtime.hpp. How it is built:
 // README.md of this crate.
 //
-// Rules. Arguments are a plain struct (addresses, integers), passed by value.
-// Names are prefixed by the library: entry points share one flat name space. The body is uniform:
-// block-wide calls are reached by all lanes of the block. No static data, no
-// standard header, no inline function outside namespace mori (variants for different instruction
-// sets are kept apart by renaming that namespace).
+// Rules
+//  * Arguments are a plain struct (addresses, integers), passed by value.
+//  * Names are prefixed by the library: entry points share one flat name space.
+//  * Block-wide calls are reached by all lanes of the block, or by none.
+//  * Give rows to blocks or waves (`row = g.block_index(); row += g.block_count()`) and
+//    elements to the lanes inside (`i = b.rank(); i += b.size()`): on the host the
+//    inner step is the constant 1, and the loop is vectorised.
+//  * No static data, no standard header, no function outside namespace mori:
+//    variants for different instruction sets are kept apart by renaming that namespace.
 #pragma once
 
 #include <mori/device/convert.hpp>

@@ -3,7 +3,8 @@
 //
 //   MORI_KERNEL_DECLARE(mori_x_fill);            // at global scope, once per file that uses it
 //   MORI_TRY(auto pool, runtime::create({.backend = MORI_BACKEND_HOST, .worker_count = 2}));
-//   MORI_TRY(uint32_t blocks, pool->launch(MORI_KERNEL_HANDLE(mori_x_fill), {.block_count = 8}, args));
+//   MORI_TRY(uint32_t blocks,
+//            pool->launch(MORI_KERNEL_HANDLE(mori_x_fill), {.block_count = 8}, args));
 //
 // Back ends answer with a reason instead of being compiled out: probe() says what
 // was tried and found. The host back end runs kernels on a pool of worker threads;
