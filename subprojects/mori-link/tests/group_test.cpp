@@ -52,7 +52,8 @@ void run_group(int size, const body_type& body,
 
 size_t count_of(const char* directory) {
   size_t count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(directory)) count += !entry.path().empty();
+  for (const auto& entry : std::filesystem::directory_iterator(directory))
+    count += !entry.path().empty();
   return count;
 }
 

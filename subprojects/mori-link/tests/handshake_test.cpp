@@ -166,7 +166,8 @@ TEST_CASE("another secret and another job are told apart") {
   const auto wrong_secret = client.on_bytes(server.take_output());
   REQUIRE(!wrong_secret);
   CHECK(wrong_secret.error().status == MORI_E_AUTH);
-  CHECK(wrong_secret.error().text == "the other side does not know the secret of job 0000000000000007");
+  CHECK(wrong_secret.error().text ==
+        "the other side does not know the secret of job 0000000000000007");
 
   handshake stranger(connecting(1, 8));
   handshake other(accepting(1, 7));
@@ -174,7 +175,8 @@ TEST_CASE("another secret and another job are told apart") {
   CHECK(status_of(refused) == MORI_E_AUTH);
   const auto learned = stranger.on_bytes(other.take_output());
   REQUIRE(!learned);
-  CHECK(learned.error().text.find("job 0000000000000007, not 0000000000000008") != std::string::npos);
+  CHECK(learned.error().text.find("job 0000000000000007, not 0000000000000008") !=
+        std::string::npos);
 }
 
 TEST_CASE("a client that proves without the secret is refused") {
@@ -329,7 +331,8 @@ TEST_CASE("a flipped, a repeated and a foreign frame are refused") {
     }
     REQUIRE(!got);
     CHECK(got.error().status == MORI_E_PROTOCOL);
-    CHECK(got.error().text == (fault == 1 ? "frame 0 came as frame 1" : "frame 0 is not authentic"));
+    CHECK(got.error().text ==
+          (fault == 1 ? "frame 0 came as frame 1" : "frame 0 is not authentic"));
   }
 }
 

@@ -12,8 +12,11 @@
 #include <future>
 #include <thread>
 
+#include "bootstrap/acceptor.hpp"
+#include "bootstrap/dialer.hpp"
 #include "bootstrap/identity.hpp"
 #include "bootstrap/roster.hpp"
+#include "protocol/message.hpp"
 
 namespace base = mori::base;
 using namespace mori::link;
@@ -93,6 +96,54 @@ void expect_failure(std::vector<std::future<joined>>& ranks, mori_status status,
                   outcome.error().text);
   }
 }
+
+// A rank that knows the secret, enrols, and then does nothing that it should.
+class idle_rank {
+ public:
+  idle_rank(const unique_id& id, ranks_of_join who) {
+    const identity what = *decode_identity(id);
+    dialer_options how;
+    how.addresses = what.addresses;
+    how.secret = what.secret;
+    how.job = what.job;
+    how.self = {connection_purpose::rendezvous, who.rank, -1};
+    dialer dial(how, base::now_ns());
+    tcp::poll_list list;
+    while (!(channel_ = dial.take()) && dial.failure() == nullptr) {
+      list.clear();
+      dial.watch(list);
+      list.wait(std::min(dial.next_due_ns(), base::now_ns() + base::ns_per_s));
+      dial.step(list, base::now_ns());
+    }
+    REQUIRE(channel_);
+    enrolment e;
+    e.rank = who.rank;
+    e.size = who.size;
+    e.process_id = 4711;
+    e.where = this_place("");
+    e.addresses = {{4, {127, 0, 0, 1}, listener_.port}};
+    byte_writer out;
+    write_enrolment(out, e);
+    REQUIRE(channel_->send(static_cast<uint16_t>(message_kind::enrol), {out.view()}));
+  }
+
+  // Until the root has said something of this kind: then it knows this rank.
+  bool heard(message_kind kind) {
+    for (;;) {
+      const auto said = channel_->next();
+      if (!said) return false;
+      if (said->has_value() && (*said)->kind == static_cast<uint16_t>(kind)) return true;
+      if (said->has_value()) continue;
+      pollfd ready{channel_->fd(), POLLIN, 0};
+      if (channel_->ended() || ::poll(&ready, 1, 10'000) != 1) return false;
+      if (!channel_->on_readable()) return false;
+    }
+  }
+
+ private:
+  tcp::listener listener_ = *tcp::listen_anywhere();
+  std::unique_ptr<tcp::channel> channel_;
+};
 
 }  // namespace
 
@@ -226,6 +277,48 @@ TEST_CASE("the maker of the id does not come") {
   std::vector<std::future<joined>> ranks;
   for (const int rank : {1, 2}) ranks.push_back(join_later(id, {rank, 3}, 300));
   expect_failure(ranks, MORI_E_TIMEOUT, "its process has not joined yet?");
+}
+
+TEST_CASE("a rank that dies while joining fails the join of all others, by name") {
+  const unique_id id = fresh_id();
+  std::vector<std::future<joined>> ranks;
+  for (const int rank : {0, 1}) ranks.push_back(join_later(id, {rank, 4}, 10'000));
+  {
+    idle_rank dying(id, {2, 4});
+    REQUIRE(dying.heard(message_kind::waiting));
+  }
+  expect_failure(ranks, MORI_E_PEER_DEAD, "PE 2 (pid 4711) died while joining");
+}
+
+TEST_CASE("a rank that hangs while its neighbours connect is named when time is up") {
+  const unique_id id = fresh_id();
+  std::vector<std::future<joined>> ranks;
+  for (const int rank : {0, 2}) ranks.push_back(join_later(id, {rank, 3}, 700));
+  idle_rank hanging(id, {1, 3});
+  REQUIRE(hanging.heard(message_kind::table));
+  expect_failure(ranks, MORI_E_TIMEOUT, "no connection with PE 1");
+}
+
+TEST_CASE("the maker of the id dies while others join") {
+  const unique_id id = fresh_id();
+  const identity what = *decode_identity(id);
+  acceptor_options how;
+  how.secret = what.secret;
+  how.job = what.job;
+  acceptor dying(take_listener(id), how);
+  std::vector<std::future<joined>> ranks;
+  ranks.push_back(join_later(id, {1, 3}, 10'000));
+  tcp::poll_list list;
+  for (bool enrolled = false; !enrolled;) {
+    list.clear();
+    dying.watch(list);
+    list.wait(std::min(dying.next_due_ns(), base::now_ns() + base::ns_per_s));
+    dying.step(list, base::now_ns());
+    for (const auto& arrival : dying.take_arrivals())
+      enrolled |= arrival.kind == static_cast<uint16_t>(message_kind::enrol);
+  }  // and the connection closes with the arrival
+  expect_failure(ranks, MORI_E_PEER_DEAD,
+                 "the process that made the unique id closed its connection");
 }
 
 TEST_CASE("arguments are checked before anybody is disturbed") {

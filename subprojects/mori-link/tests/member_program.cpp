@@ -112,7 +112,8 @@ class session {
     if (!got) return answer_of(got.error());
     char text[64] = {};
     (void)!::pread(got->get(), text, sizeof text - 1, 0);
-    const std::string wanted = fmt::format("from PE {} pid {}", owner, group_->process_id_of(owner));
+    const std::string wanted =
+        fmt::format("from PE {} pid {}", owner, group_->process_id_of(owner));
     return text == wanted ? "ok" : fmt::format("wrong file '{}'", text);
   }
 

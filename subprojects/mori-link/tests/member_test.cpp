@@ -264,8 +264,11 @@ TEST_CASE("a call that differs on one rank fails on all, and the next call works
             });
         };
         s.after(s.random_up_to(50 * ms), [&s, rank, odd, i] {
-          s.start(rank, rank == odd && i % 2 == 0 ? collective_kind::barrier : collective_kind::allgather,
-                  rank != odd ? byte_vector(8) : i % 2 == 0 ? byte_vector() : byte_vector(9));
+          s.start(rank,
+                  rank == odd && i % 2 == 0 ? collective_kind::barrier : collective_kind::allgather,
+                  rank != odd  ? byte_vector(8)
+                  : i % 2 == 0 ? byte_vector()
+                               : byte_vector(9));
         });
       }
       s.run_until([] { return false; }, 2000 * ms);
@@ -276,7 +279,8 @@ TEST_CASE("a call that differs on one rank fails on all, and the next call works
         CHECK(why.status == MORI_E_MISMATCH);
         CHECK(names(why.text, odd));
         CHECK(why.text.find("an allgather of 8 bytes") != std::string::npos);
-        CHECK(why.text.find(i % 2 == 0 ? "a barrier" : "an allgather of 9 bytes") != std::string::npos);
+        CHECK(why.text.find(i % 2 == 0 ? "a barrier" : "an allgather of 9 bytes") !=
+              std::string::npos);
         CHECK(why.text.find("(collective 1)") != std::string::npos);
         CHECK(s.at(rank).outcomes[1]);
         CHECK(s.at(rank).self->fault() == nullptr);
@@ -329,4 +333,24 @@ TEST_CASE("bytes that make no sense end the sender, not the receiver") {
       CHECK(m.fault()->rank == 2);
       CHECK(m.fault()->text.find("PE 2 (pid 12) broke the protocol: ") == 0);
     }
+}
+
+TEST_CASE("news about nobody, or that contradicts itself, is not passed on") {
+  const topology shape(0, 3);
+  liveness_options alive;
+  alive.process_ids = {10, 11, 12};
+  const auto heard = [&](const notice& news) {
+    member m(shape, alive, 0);
+    m.on_frame(shape.in_link(0), static_cast<uint16_t>(news.kind), encode(news), 1);
+    return m.fault() != nullptr ? m.fault()->text : "";
+  };
+  constexpr auto dead = message_kind::peer_dead;
+  CHECK(heard({dead, 1, 2, 0, MORI_E_PEER_DEAD, "PE 1 fell"}) == "PE 1 fell");
+  CHECK(heard({dead, -1, 2, 0, MORI_E_PEER_DEAD, "x"}) ==
+        "PE 2 (pid 12) broke the protocol: news about PE -1 with status 6");
+  CHECK(heard({dead, 3, 2, 0, MORI_E_PEER_DEAD, "x"}) ==
+        "PE 2 (pid 12) broke the protocol: news about PE 3 with status 6");
+  CHECK(heard({dead, 1, 2, 0, MORI_OK, "x"}) ==
+        "PE 2 (pid 12) broke the protocol: news about PE 1 with status 0");
+  CHECK(heard({message_kind::left, 1, 1, 0, MORI_OK, ""}).empty());
 }

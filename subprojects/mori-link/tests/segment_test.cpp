@@ -22,7 +22,7 @@ namespace {
 constexpr uint64_t page = 4096;
 
 uint64_t used_bytes(int fd) {
-  struct stat about {};
+  struct stat about{};
   REQUIRE(::fstat(fd, &about) == 0);
   return static_cast<uint64_t>(about.st_blocks) * 512;
 }

@@ -165,7 +165,8 @@ class simulator {
     node& n = at(to);
     if (!n.alive) return;
     if (n.frozen_until_ns > now_ns_)
-      return after(n.frozen_until_ns - now_ns_, [this, to, at_link, what] { hand_over(to, at_link, what); });
+      return after(n.frozen_until_ns - now_ns_,
+                   [this, to, at_link, what] { hand_over(to, at_link, what); });
     what(*n.self, at_link);
     settle(to);
   }

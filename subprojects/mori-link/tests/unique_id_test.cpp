@@ -71,9 +71,9 @@ TEST_CASE("damage to any byte is an error that says what is wrong") {
     const auto refused = decode_identity(damaged);
     REQUIRE_MESSAGE(!refused, "byte ", i);
     CHECK(refused.error().status == MORI_E_INVALID);
-    CHECK(refused.error().text ==
-          (i < 7 ? "the unique id does not begin with 'MORI-ID': no unique id"
-                 : "the unique id is damaged: its checksum does not match"));
+    CHECK(refused.error().text == (i < 7
+                                       ? "the unique id does not begin with 'MORI-ID': no unique id"
+                                       : "the unique id is damaged: its checksum does not match"));
   }
   CHECK(decode_identity(unique_id{}).error().text == "the unique id is all zero: nobody made it");
 }

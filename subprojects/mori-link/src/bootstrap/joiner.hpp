@@ -18,10 +18,10 @@ namespace mori::link {
 
 struct joined_group {
   topology shape{0, 1};
-  std::vector<enrolment> table;                       // by rank
-  std::vector<std::unique_ptr<tcp::channel>> links;   // by link
-  base::unique_fd local_listener;                     // descriptor.hpp
-  uint64_t heartbeat_timeout_ns = 0;                  // the longest that any rank asked for
+  std::vector<enrolment> table;                      // by rank
+  std::vector<std::unique_ptr<tcp::channel>> links;  // by link
+  base::unique_fd local_listener;                    // descriptor.hpp
+  uint64_t heartbeat_timeout_ns = 0;                 // the longest that any rank asked for
   uint64_t job = 0;
   std::array<uint8_t, 32> secret{};
 };

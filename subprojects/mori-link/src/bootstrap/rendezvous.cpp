@@ -93,8 +93,9 @@ void rendezvous::on_frame(guest& g, const tcp::frame& said) {
       return fail(std::move(why));
     }
     default:
-      return fail(base::fail(MORI_E_PROTOCOL, "PE {} (pid {}) sent a frame of kind {} while joining",
-                             g.rank, g.process_id, said.kind));
+      return fail(base::fail(MORI_E_PROTOCOL,
+                             "PE {} (pid {}) sent a frame of kind {} while joining", g.rank,
+                             g.process_id, said.kind));
   }
 }
 
@@ -143,7 +144,8 @@ void rendezvous::proceed() {
     table_ = roster_.encode();
     tell_all(message_kind::table, *table_);
   }
-  if (table_ && own_ready_ && std::ranges::all_of(guests_, [](const guest& g) { return g.ready; })) {
+  if (table_ && own_ready_ &&
+      std::ranges::all_of(guests_, [](const guest& g) { return g.ready; })) {
     open_ = true;
     tell_all(message_kind::go, {});
   }
@@ -166,9 +168,8 @@ std::string rendezvous::missing_text() const {
 }
 
 bool rendezvous::settled() const {
-  return std::ranges::all_of(guests_, [&](const guest& g) {
-    return !g.channel || (open_ && !g.channel->wants_write());
-  });
+  return std::ranges::all_of(
+      guests_, [&](const guest& g) { return !g.channel || (open_ && !g.channel->wants_write()); });
 }
 
 }  // namespace mori::link

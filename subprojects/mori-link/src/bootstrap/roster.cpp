@@ -84,7 +84,8 @@ base::result<std::vector<enrolment>> roster::decode(byte_span bytes, int size) {
   for (int rank = 0; rank < size && in.good(); ++rank) {
     table.push_back(read_enrolment(in));
     if (in.good() && table.back().rank != rank)
-      return base::fail(MORI_E_PROTOCOL, "the table has PE {} at place {}", table.back().rank, rank);
+      return base::fail(MORI_E_PROTOCOL, "the table has PE {} at place {}", table.back().rank,
+                        rank);
   }
   if (!in.complete())
     return base::fail(MORI_E_PROTOCOL, "the table of {} bytes is damaged", bytes.size());

@@ -80,7 +80,8 @@ base::result<identity> decode_identity(const unique_id& id) {
   const byte_span all = std::as_bytes(std::span(id.bytes));
   byte_reader in(all);
   if (!std::ranges::equal(in.raw(magic.size()), as_bytes(magic)))
-    return base::fail(MORI_E_INVALID, "the unique id does not begin with '{}': no unique id", magic);
+    return base::fail(MORI_E_INVALID, "the unique id does not begin with '{}': no unique id",
+                      magic);
   const auto sum = checksum_of(all.first(body_bytes));
   if (!std::ranges::equal(all.last(checksum_bytes), std::as_bytes(std::span(sum))))
     return base::fail(MORI_E_INVALID, "the unique id is damaged: its checksum does not match");
@@ -102,8 +103,8 @@ base::result<identity> decode_identity(const unique_id& id) {
     std::memcpy(a.bytes.data(), in.raw(a.bytes.size()).data(), a.bytes.size());
     a.port = port;
     if (a.family != 4 && a.family != 6)
-      return base::fail(MORI_E_INVALID, "address {} of the unique id has family {}, neither 4 nor 6",
-                        i, a.family);
+      return base::fail(MORI_E_INVALID,
+                        "address {} of the unique id has family {}, neither 4 nor 6", i, a.family);
     what.addresses.push_back(a);
   }
   return what;

@@ -106,8 +106,8 @@ base::result<base::unique_fd> fetch_descriptor(const descriptor_request& wanted,
     if (channel.established() && !asked) {
       byte_writer out;
       out.u64(wanted.sequence);
-      MORI_CHECK(channel.send(static_cast<uint16_t>(message_kind::descriptor_request),
-                              {out.view()}));
+      MORI_CHECK(
+          channel.send(static_cast<uint16_t>(message_kind::descriptor_request), {out.view()}));
       asked = true;
     }
     MORI_TRY(const auto reply, channel.next());

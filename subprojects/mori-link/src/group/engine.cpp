@@ -163,8 +163,7 @@ void engine::pump() {
     if (!l.channel || l.finishing) continue;
     // A beat adds nothing while earlier bytes are on their way.
     if (message.kind == message_kind::heartbeat && l.channel->wants_write()) continue;
-    const auto taken =
-        l.channel->send(static_cast<uint16_t>(message.kind), {message.payload});
+    const auto taken = l.channel->send(static_cast<uint16_t>(message.kind), {message.payload});
     if (!taken) member_.on_nonsense(message.link, taken.error().text);
   }
   for (int link = 0; link < shape_.link_count(); ++link) {
@@ -231,7 +230,8 @@ base::status engine::collective(collective_kind kind, byte_span mine, std::span<
   if (leaving_ || stopping_ || ended_) return usage_failure();
   MORI_CHECK(member_.start(kind, mine));
   pump();
-  if (std::ranges::any_of(links_, [](const link_state& l) { return l.channel && l.channel->wants_write(); }) ||
+  if (std::ranges::any_of(
+          links_, [](const link_state& l) { return l.channel && l.channel->wants_write(); }) ||
       (member_.fault() != nullptr && !fault_delivered_))
     wake_thread();
   const auto wake_at = std::chrono::steady_clock::time_point(
@@ -267,8 +267,8 @@ base::result<base::unique_fd> engine::share(int owner_rank, int fd,
   const enrolment& owner = table_[static_cast<size_t>(owner_rank)];
   // Every local rank finds the same answer in the table, so nobody waits.
   for (const int rank : local_ranks) {
-    const answer can = shared_memory_transport().reachable(
-        owner.where, table_[static_cast<size_t>(rank)].where);
+    const answer can =
+        shared_memory_transport().reachable(owner.where, table_[static_cast<size_t>(rank)].where);
     if (!can.yes)
       return base::fail(MORI_E_UNAVAILABLE, "PE {} cannot pass descriptors to PE {}: {}",
                         owner_rank, rank, can.reason);
@@ -295,7 +295,8 @@ base::result<base::unique_fd> engine::give(int fd, std::span<const int> local_ra
   std::set<int> takers(local_ranks.begin(), local_ranks.end());
   takers.erase(shape_.rank());
   std::unique_lock held(lock_);
-  offer_taken_ = takers.empty() || ended_ || desk_->offer(share_sequence_, std::move(passed), takers);
+  offer_taken_ =
+      takers.empty() || ended_ || desk_->offer(share_sequence_, std::move(passed), takers);
   const auto wake_at = std::chrono::steady_clock::time_point(
       std::chrono::nanoseconds(std::min<uint64_t>(until.when_ns(), INT64_MAX)));
   bool late = false;

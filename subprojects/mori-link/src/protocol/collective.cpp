@@ -65,12 +65,13 @@ base::status collective::on_part(int link, byte_span payload) {
   head.total_bytes = in.u64();
   const uint64_t offset = in.u64();
   const byte_span data = in.rest();
-  const bool sane = in.good() && !shape_.leads_out(link) &&
-                    (head.kind == collective_kind::barrier ? head.block_bytes == 0
-                                                           : head.kind == collective_kind::allgather) &&
-                    head.block_bytes <= max_block_bytes && data.size() <= max_part_bytes &&
-                    offset <= head.total_bytes && data.size() <= head.total_bytes - offset &&
-                    head.total_bytes <= uint64_t{head.block_bytes} * static_cast<uint64_t>(shape_.size());
+  const bool sane =
+      in.good() && !shape_.leads_out(link) &&
+      (head.kind == collective_kind::barrier ? head.block_bytes == 0
+                                             : head.kind == collective_kind::allgather) &&
+      head.block_bytes <= max_block_bytes && data.size() <= max_part_bytes &&
+      offset <= head.total_bytes && data.size() <= head.total_bytes - offset &&
+      head.total_bytes <= uint64_t{head.block_bytes} * static_cast<uint64_t>(shape_.size());
   if (!sane) return base::fail(MORI_E_PROTOCOL, "a part of a collective makes no sense");
   // Late news of an operation that has ended here: it failed.
   if (head.sequence < sequence_ || (head.sequence == sequence_ && !running_)) return {};

@@ -56,8 +56,9 @@ void liveness::on_notice(int link, const notice& news) {
     case message_kind::peer_dead:
       if (news.about == shape_.rank()) {
         if (dead_.insert(news.about).second)
-          raise(MORI_E_PEER_DEAD, news.about,
-                fmt::format("this process was declared dead by PE {}: {}", news.reporter, news.text));
+          raise(
+              MORI_E_PEER_DEAD, news.about,
+              fmt::format("this process was declared dead by PE {}: {}", news.reporter, news.text));
         return;
       }
       if (!expects_sign_of(news.about)) return;
@@ -99,8 +100,8 @@ bool liveness::on_tick(uint64_t now_ns) {
 
 void liveness::abort(const std::string& why) {
   if (leaving_ || !aborted_.insert(shape_.rank()).second) return;
-  const std::string text = fmt::format("{} aborted: {}", name(shape_.rank()), why)
-                               .substr(0, max_notice_text_bytes);
+  const std::string text =
+      fmt::format("{} aborted: {}", name(shape_.rank()), why).substr(0, max_notice_text_bytes);
   raise(MORI_E_ABORTED, shape_.rank(), text);
   outgoing_.push_back(
       {{message_kind::aborted, shape_.rank(), shape_.rank(), 0, MORI_E_ABORTED, text}, -1});

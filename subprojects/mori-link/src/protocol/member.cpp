@@ -28,16 +28,7 @@ void member::on_frame(int link, uint16_t kind, byte_span payload, uint64_t now_n
     case message_kind::collective_failed:
     case message_kind::peer_dead:
     case message_kind::aborted:
-    case message_kind::left: {
-      const auto news = decode_notice(what, payload);
-      if (!news)
-        alive_.on_nonsense(link, news.error().text);
-      else if (what == message_kind::collective_failed)
-        on_collective_failed(link, *news);
-      else
-        alive_.on_notice(link, *news);
-      break;
-    }
+    case message_kind::left: on_news(link, what, payload); break;
     default: alive_.on_nonsense(link, fmt::format("a frame of kind {}", kind)); break;
   }
   settle();
@@ -62,10 +53,20 @@ void member::on_heartbeat(int link, byte_span payload) {
   progress_[static_cast<size_t>(link)] = {begun, late};
 }
 
+void member::on_news(int link, message_kind kind, byte_span payload) {
+  const auto news = decode_notice(kind, payload);
+  if (!news) return alive_.on_nonsense(link, news.error().text);
+  const bool says_failure = kind != message_kind::left;
+  if (news->about < 0 || news->about >= shape_.size() || (news->status != MORI_OK) != says_failure)
+    return alive_.on_nonsense(
+        link, fmt::format("news about PE {} with status {}", news->about, news->status));
+  if (kind == message_kind::collective_failed) return on_collective_failed(link, *news);
+  alive_.on_notice(link, *news);
+}
+
 void member::on_collective_failed(int link, const notice& news) {
   if (!failures_seen_.insert(news.sequence).second) return;
-  if (failures_seen_.size() > max_failures_remembered)
-    failures_seen_.erase(failures_seen_.begin());
+  if (failures_seen_.size() > max_failures_remembered) failures_seen_.erase(failures_seen_.begin());
   spread(news, link);
   work_.fail(news.sequence, {news.status, 0, news.text});
 }
@@ -103,9 +104,9 @@ int member::late_rank() const {
 
 void member::give_up(uint64_t waited_ns) {
   if (!work_.running()) return;
-  const base::failure why = base::fail(
-      MORI_E_TIMEOUT, "{}: PE {} waited {:.1f} s for {}", work_.describe(), shape_.rank(),
-      static_cast<double>(waited_ns) / 1e9, alive_.name(late_rank()));
+  const base::failure why =
+      base::fail(MORI_E_TIMEOUT, "{}: PE {} waited {:.1f} s for {}", work_.describe(),
+                 shape_.rank(), static_cast<double>(waited_ns) / 1e9, alive_.name(late_rank()));
   const uint64_t sequence = work_.sequence();
   work_.fail(sequence, why);
   spread_failure(sequence, why);

@@ -50,6 +50,7 @@ class member {
 
  private:
   void on_heartbeat(int link, byte_span payload);
+  void on_news(int link, message_kind kind, byte_span payload);
   void on_collective_failed(int link, const notice& news);
   void spread(const notice& news, int except_link);
   void spread_failure(uint64_t sequence, const base::failure& why);

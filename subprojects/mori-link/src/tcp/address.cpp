@@ -68,9 +68,8 @@ std::optional<address> from_kernel(const sockaddr* from) {
 // Smaller is better: routable IPv4, routable IPv6, IPv4 link-local, loopback.
 int preference(const address& a) {
   if (a.family == 6) {
-    const bool loopback =
-        a.bytes[15] == 1 && std::all_of(a.bytes.begin(), a.bytes.end() - 1,
-                                        [](uint8_t byte) { return byte == 0; });
+    const bool loopback = a.bytes[15] == 1 && std::all_of(a.bytes.begin(), a.bytes.end() - 1,
+                                                          [](uint8_t byte) { return byte == 0; });
     return loopback ? 4 : 1;
   }
   if (a.bytes[0] == 127) return 3;
@@ -97,7 +96,8 @@ base::result<listener> listen_on(int family) {
   if (::getsockname(fd.get(), reinterpret_cast<sockaddr*>(&where.storage), &where.size) != 0)
     return base::fail_os(errno, "listening socket has no name");
   uint16_t port = 0;  // at the same place in both families
-  std::memcpy(&port, reinterpret_cast<const char*>(&where.storage) + offsetof(sockaddr_in, sin_port),
+  std::memcpy(&port,
+              reinterpret_cast<const char*>(&where.storage) + offsetof(sockaddr_in, sin_port),
               sizeof port);
   return listener{std::move(fd), ntohs(port)};
 }
@@ -131,7 +131,8 @@ base::result<std::vector<address>> host_addresses() {
   if (found.size() > max_addresses) {
     const auto loopback =
         std::ranges::find_if(found, [](const address& a) { return preference(a) >= 3; });
-    if (loopback != found.end() && loopback - found.begin() >= static_cast<ptrdiff_t>(max_addresses))
+    if (loopback != found.end() &&
+        loopback - found.begin() >= static_cast<ptrdiff_t>(max_addresses))
       std::swap(found[max_addresses - 1], *loopback);
     found.resize(max_addresses);
   }

@@ -209,7 +209,8 @@ base::status channel::send(uint16_t kind, std::initializer_list<byte_span> parts
 
 base::status channel::send_descriptor(uint16_t kind, byte_span payload, int passed) {
   if (!handshake_.done()) return base::fail(MORI_E_STATE, "the handshake is not over");
-  if (queued_bytes() != 0) return base::fail(MORI_E_AGAIN, "{} bytes wait to be sent", queued_bytes());
+  if (queued_bytes() != 0)
+    return base::fail(MORI_E_AGAIN, "{} bytes wait to be sent", queued_bytes());
   const header_array header = make_header(kind, payload.size(), send_sequence_);
   mac_array mac{};
   const byte_span covered[] = {header, payload};

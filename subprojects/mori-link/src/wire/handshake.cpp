@@ -93,8 +93,10 @@ base::status handshake::on_message() {
                                                           : proof_tag;
   const uint32_t tag = byte_reader(incoming_).u32();
   if (tag != wanted)
-    return base::fail(MORI_E_PROTOCOL, "the other side does not speak this protocol: "
-                      "it began with {:#010x}, not {:#010x}", tag, wanted);
+    return base::fail(MORI_E_PROTOCOL,
+                      "the other side does not speak this protocol: "
+                      "it began with {:#010x}, not {:#010x}",
+                      tag, wanted);
   if (incoming_.size() < wanted_bytes()) return {};
   base::status outcome = step_ == step::want_hello       ? on_hello()
                          : step_ == step::want_challenge ? on_challenge()
@@ -147,8 +149,10 @@ base::status handshake::on_challenge() {
     return base::fail(MORI_E_VERSION, "the other side speaks version {} of the handshake, not {}",
                       version, protocol_version);
   if (job != options_.job)
-    return base::fail(MORI_E_AUTH, "the listener belongs to job {:016x}, not {:016x}: "
-                      "an id of another run?", job, options_.job);
+    return base::fail(MORI_E_AUTH,
+                      "the listener belongs to job {:016x}, not {:016x}: "
+                      "an id of another run?",
+                      job, options_.job);
   const byte_span said = byte_span(challenge_).first(challenge_open_bytes);
   if (!same(prove(options_.secret, "mori-link accepting", hello_, said), in.rest()))
     return base::fail(MORI_E_AUTH, "the other side does not know the secret of job {:016x}",

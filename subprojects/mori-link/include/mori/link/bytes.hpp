@@ -79,8 +79,7 @@ class byte_reader {
   uint64_t number(size_t width) {
     const byte_span taken = raw(width);
     uint64_t value = 0;
-    for (size_t i = 0; i < taken.size(); ++i)
-      value |= static_cast<uint64_t>(taken[i]) << (8 * i);
+    for (size_t i = 0; i < taken.size(); ++i) value |= static_cast<uint64_t>(taken[i]) << (8 * i);
     return value;
   }
   byte_span left_;

@@ -47,7 +47,7 @@ class group {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual int node_of(int rank) const = 0;   // index by first rank of the node
+  virtual int node_of(int rank) const = 0;  // index by first rank of the node
   virtual int node_count() const = 0;
   virtual std::span<const int> local_ranks() const = 0;  // ascending, own rank included
   virtual int process_id_of(int rank) const = 0;

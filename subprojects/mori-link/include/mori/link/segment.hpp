@@ -16,7 +16,8 @@ namespace mori::link {
 class segment {
  public:
   // directory empty: memfd. The file's size is set, no page is taken.
-  static base::result<base::unique_fd> create_file(uint64_t size_bytes, const std::string& directory);
+  static base::result<base::unique_fd> create_file(uint64_t size_bytes,
+                                                   const std::string& directory);
 
   // Maps size_bytes of the file shared and writable, at a multiple of
   // alignment_bytes (a power of two, at least a page); keeps the descriptor.

@@ -12,8 +12,8 @@ namespace mori::link {
 
 // Where a process runs, as far as transports care.
 struct place {
-  std::string node_id;     // equal: the ranks count as one node
-  uint64_t host_key = 0;   // kernel and network namespace; 0: unknown
+  std::string node_id;    // equal: the ranks count as one node
+  uint64_t host_key = 0;  // kernel and network namespace; 0: unknown
 };
 
 // This process's. node_id empty: the boot id stands in.

