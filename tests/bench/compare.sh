@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Compares the libraries with their peers on this machine: sets up what is missing (as root, on
 # Debian), builds without tests below build/bench, and prints one line a metric. compare.py says
-# what the lines mean, README.md how to add one. A goal that is not reached is no failure; a benchmark
-# that cannot run is.
+# what the lines mean, README.md how to add one. A goal that is not reached is no failure, a
+# benchmark that cannot run is one.
 #
 # usage: bash tests/bench/compare.sh NAME ...        NAME: shmem-host, ep-host, all
 set -euo pipefail

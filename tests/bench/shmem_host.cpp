@@ -9,12 +9,12 @@
 // `ours_stamped` (the same with the per-operation stamp of ucx_perftest), `plain`, or `host` (a
 // call of the C ABI). Values are nanoseconds, or bytes per second for *_bandwidth.
 //
-//   put_SIZE_latency     half of the median round trip: each side puts and polls its own memory for the
-//                        answer. Above 8 bytes the put carries a signal, and the plain copy is
+//   put_SIZE_latency     half of the median round trip: each side puts and polls its own memory for
+//                        the answer. Above 8 bytes the put carries a signal, and the plain copy is
 //                        followed by a release store.
 //   put_SIZE_bandwidth   one source, one target, put again and again, completed at the end: what
 //                        fits into a cache is there (as with ucx_perftest)
-//   put_64KiB_skewed_bandwidth   the same, the target 16 bytes further into its page than the source
+//   put_64KiB_skewed_bandwidth   the same, the target 16 bytes further into its page
 //   put_cold_bandwidth   1 MiB puts that walk through 256 MiB on either side
 //   put_8B_call, fetch_add   one after the other to one word
 #include "clock.hpp"
