@@ -132,9 +132,10 @@ mori_install_package() {
   rm -rf "$stage"
   mori_quietly timeout 120 "$mori_venv/bin/meson" install -C "$mori_release" --no-rebuild \
     --destdir "$stage" || return 1
-  mori_quietly timeout 300 "$mori_venv/bin/python" -m pip install --disable-pip-version-check \
-    --no-deps --no-build-isolation --force-reinstall \
-    --config-settings "library-dir=$stage/usr/lib" "$mori_root" || return 1
+  # Not as a configuration setting: older releases of pip do not hand it on.
+  mori_quietly env MORI_BUILD_LIBRARY_DIR="$stage/usr/lib" timeout 300 \
+    "$mori_venv/bin/python" -m pip install --disable-pip-version-check --no-deps \
+    --no-build-isolation --force-reinstall "$mori_root" || return 1
   printf '%s' "$digest" >"$stamp"
 }
 
