@@ -99,12 +99,15 @@ mori_library_targets() {
 
 mori_build_release() {
   local ninja="$mori_venv/bin/ninja" targets
+  # Meson looks for it again whenever it configures anew, also when ninja starts that.
+  local NINJA="$ninja"
+  export NINJA
   if [ ! -e "$mori_release/build.ninja" ]; then
     mori_say "configuring build/release"
     rm -rf "$mori_release"
-    mori_quietly env NINJA="$ninja" timeout 600 "$mori_venv/bin/meson" setup \
+    mori_quietly timeout 600 "$mori_venv/bin/meson" setup \
       "$mori_release" "$mori_root" --buildtype=release --prefix=/usr --libdir=lib \
-      -Dtests=disabled || return 1
+      -Dshmem=enabled -Dep=enabled -Dio=enabled -Dtests=disabled || return 1
   fi
   targets="$(mori_library_targets)"
   [ -n "$targets" ] || { mori_fail "build/release builds no library"; return 1; }
