@@ -103,8 +103,8 @@ TEST_CASE("handles: NULL, foreign and destroyed ones are a status, destroy is id
   int32_t pe = 7;
   CHECK(contains(failure(mori_shmem_my_pe, static_cast<const mori_shmem*>(nullptr), &pe),
                  "MORI_E_STATE"));
-  CHECK(contains(
-      failure(mori_shmem_my_pe, reinterpret_cast<const mori_shmem*>(&pe), &pe), "MORI_E_STATE"));
+  CHECK(contains(failure(mori_shmem_my_pe, reinterpret_cast<const mori_shmem*>(&pe), &pe),
+                 "MORI_E_STATE"));
   mori_shmem* kept = nullptr;
   run_pes({.pe_count = 1}, [&](mori_shmem* context, int) { kept = context; });
   CHECK(contains(failure(mori_shmem_my_pe, static_cast<const mori_shmem*>(kept), &pe),
@@ -216,8 +216,8 @@ TEST_CASE("with P2P disabled no peer is mapped, puts say so, collectives still w
             CHECK(failure(mori_shmem_ptr_p2p, static_cast<const mori_shmem*>(context),
                           static_cast<const void*>(memory), 1 - pe, &there) == "");
             CHECK(there == nullptr);
-            CHECK(contains(failure(mori_shmem_put, context, memory,
-                                   static_cast<const void*>(&pe), uint64_t{4}, 1 - pe),
+            CHECK(contains(failure(mori_shmem_put, context, memory, static_cast<const void*>(&pe),
+                                   uint64_t{4}, 1 - pe),
                            "MORI_E_UNAVAILABLE"));
             CHECK(failure(mori_shmem_barrier_all, context) == "");
             mori_shmem_peer_report peer{};
@@ -242,8 +242,8 @@ TEST_CASE("registration: overlap, unknown and empty ranges are refused") {
     CHECK(contains(add(buffer, 0), "is not a range"));
     CHECK(contains(add(nullptr, 1), "is not a range"));
     CHECK(contains(add(buffer, UINT64_MAX), "is not a range"));
-    CHECK(contains(failure(mori_shmem_buffer_deregister, context,
-                           static_cast<void*>(buffer + 10), uint64_t{9}),
+    CHECK(contains(failure(mori_shmem_buffer_deregister, context, static_cast<void*>(buffer + 10),
+                           uint64_t{9}),
                    "is not registered"));
     CHECK(failure(mori_shmem_buffer_deregister, context, static_cast<void*>(buffer + 10),
                   uint64_t{10}) == "");
@@ -285,35 +285,35 @@ TEST_CASE("abort ends the waits of all PEs and is final") {
 }
 
 TEST_CASE("a PE that never comes to the barrier is named when the deadline passes") {
-  run_pes({.pe_count = 2,
-           .adjust = [](mori_shmem_options& o) { o.wait_timeout_ns = second_ns / 5; }},
-          [](mori_shmem* context, int pe) {
-            if (pe == 0) {
-              const std::string text = failure(mori_shmem_barrier_all, context);
-              CHECK(contains(text, "MORI_E_TIMEOUT"));
-              CHECK(contains(text, "PE 1"));
-              CHECK(failure(mori_shmem_barrier_all, context) == text);  // sticky
-            } else {
-              // Told by the one that gave up.
-              mori_shmem_wait_args wait{};
-              wait.struct_size = sizeof wait;
-              void* word = nullptr;
-              mori_shmem_device_state_v1 state{};
-              REQUIRE(failure(mori_shmem_device_state, static_cast<const mori_shmem*>(context), 1u,
-                              static_cast<void*>(&state), uint64_t{sizeof state}) == "");
-              word = reinterpret_cast<void*>(state.heap_base + sizeof(mori_shmem_sync_v1));
-              wait.address = word;
-              wait.size_bytes = 8;
-              wait.value = 1;
-              wait.compare = MORI_SHMEM_CMP_EQ;
-              wait.pe = 0;
-              wait.timeout_ns = 10 * second_ns;
-              const std::string text = failure(mori_shmem_wait_until, context, &wait,
-                                               static_cast<uint64_t*>(nullptr));
-              CHECK(contains(text, "MORI_E_ABORTED"));
-              CHECK(contains(text, "waiting for PE 1"));
-            }
-          });
+  run_pes(
+      {.pe_count = 2, .adjust = [](mori_shmem_options& o) { o.wait_timeout_ns = second_ns / 5; }},
+      [](mori_shmem* context, int pe) {
+        if (pe == 0) {
+          const std::string text = failure(mori_shmem_barrier_all, context);
+          CHECK(contains(text, "MORI_E_TIMEOUT"));
+          CHECK(contains(text, "PE 1"));
+          CHECK(failure(mori_shmem_barrier_all, context) == text);  // sticky
+        } else {
+          // Told by the one that gave up.
+          mori_shmem_wait_args wait{};
+          wait.struct_size = sizeof wait;
+          void* word = nullptr;
+          mori_shmem_device_state_v1 state{};
+          REQUIRE(failure(mori_shmem_device_state, static_cast<const mori_shmem*>(context), 1u,
+                          static_cast<void*>(&state), uint64_t{sizeof state}) == "");
+          word = reinterpret_cast<void*>(state.heap_base + sizeof(mori_shmem_sync_v1));
+          wait.address = word;
+          wait.size_bytes = 8;
+          wait.value = 1;
+          wait.compare = MORI_SHMEM_CMP_EQ;
+          wait.pe = 0;
+          wait.timeout_ns = 10 * second_ns;
+          const std::string text =
+              failure(mori_shmem_wait_until, context, &wait, static_cast<uint64_t*>(nullptr));
+          CHECK(contains(text, "MORI_E_ABORTED"));
+          CHECK(contains(text, "waiting for PE 1"));
+        }
+      });
 }
 
 TEST_CASE("a PE that left is named at once by a wait for it, and harms nobody else") {

@@ -46,7 +46,8 @@ TEST_CASE("put and get of every size around the boundaries, to every PE") {
     auto* inbox = allocate<unsigned char>(c, 3 * room);  // one part for each sender
     std::vector<unsigned char> source(room);
     std::vector<unsigned char> back(room);
-    for (const uint64_t bytes : {0u, 1u, 7u, 8u, 15u, 16u, 17u, 255u, 4096u, 4097u, 69'999u, 70'000u}) {
+    for (const uint64_t bytes :
+         {0u, 1u, 7u, 8u, 15u, 16u, 17u, 255u, 4096u, 4097u, 69'999u, 70'000u}) {
       for (uint64_t i = 0; i < bytes; ++i)
         source[i] = static_cast<unsigned char>(i * 7 + static_cast<uint64_t>(pe) + bytes);
       for (int to = 0; to < 3; ++to)
@@ -58,7 +59,8 @@ TEST_CASE("put and get of every size around the boundaries, to every PE") {
           REQUIRE(inbox[static_cast<uint64_t>(from) * room + i] ==
                   static_cast<unsigned char>(i * 7 + static_cast<uint64_t>(from) + bytes));
       std::ranges::fill(back, 0);
-      CHECK(get(c, back.data(), inbox + static_cast<uint64_t>(pe) * room, bytes, (pe + 1) % 3) == "");
+      CHECK(get(c, back.data(), inbox + static_cast<uint64_t>(pe) * room, bytes, (pe + 1) % 3) ==
+            "");
       CHECK(std::equal(back.begin(), back.begin() + static_cast<std::ptrdiff_t>(bytes),
                        source.begin()));
       CHECK(failure(mori_shmem_barrier_all, c) == "");
@@ -277,8 +279,7 @@ TEST_CASE("barrier: nobody passes before all have come, for thousands of rounds"
     run_pes({.pe_count = pe_count}, [pe_count](mori_shmem* c, int pe) {
       auto* arrived = allocate<uint64_t>(c, 8);
       for (uint64_t round = 1; round <= 400; ++round) {
-        for (int to = 0; to < pe_count; ++to)
-          REQUIRE(put(c, arrived + pe, &round, 8, to) == "");
+        for (int to = 0; to < pe_count; ++to) REQUIRE(put(c, arrived + pe, &round, 8, to) == "");
         REQUIRE(failure(mori_shmem_barrier_all, c) == "");
         for (int from = 0; from < pe_count; ++from) {
           // Others may already be a round ahead, never behind.

@@ -14,7 +14,8 @@ FORBIDDEN = PurePosixPath("tests/tidy/forbidden.txt")
 VENDOR = re.compile(
     r"\b(hip[A-Z_]\w*|cuda\w*|cu(?:Mem|Ctx|Stream|Event|Module|Launch|Device|Init|Func)\w*"
     r"|__(?:global|device|host|shared|constant)__|__launch_bounds__|__shfl\w*|__syncthreads"
-    r"|__nv_\w+|__builtin_amdgcn_\w+|threadIdx|blockIdx|ibv_\w+|mlx[45]\w*|__HIP\w*|__CUDA\w*|__NVCC__)\b"
+    r"|__nv_\w+|__builtin_amdgcn_\w+|threadIdx|blockIdx|ibv_\w+|mlx[45]\w*"
+    r"|__HIP\w*|__CUDA\w*|__NVCC__)\b"
 )
 VENDOR_FOLDERS = ("subprojects/mori-device/", "subprojects/mori-link/src/verbs/")
 STATEMENT = r"(?:^|[;{}(!,]|\breturn\b|\belse\b)\s*(?:::|std::)?"

@@ -95,8 +95,7 @@ mori_status mori_shmem_create(const mori_shmem_unique_id* in_id,
     contexts();
     MORI_CHECK(base::check_out(in_id, "in_id"));
     MORI_CHECK(base::check_out(out_shmem, "out_shmem"));
-    MORI_TRY(const mori::shmem_core::settings with,
-             mori::shmem_core::read_settings(in_options));
+    MORI_TRY(const mori::shmem_core::settings with, mori::shmem_core::read_settings(in_options));
     mori::link::unique_id id;
     std::memcpy(id.bytes.data(), in_id->bytes, sizeof in_id->bytes);
     MORI_TRY(std::shared_ptr<context> made, context::create(id, with));
@@ -188,9 +187,8 @@ mori_status mori_shmem_ptr_p2p(const mori_shmem* in_shmem, const void* in_pointe
 
 mori_status mori_shmem_buffer_register(mori_shmem* in_shmem, void* in_pointer, uint64_t size_bytes,
                                        mori_error* error) {
-  return on(in_shmem, error, [&](context& c) -> base::status {
-    return c.register_buffer(in_pointer, size_bytes);
-  });
+  return on(in_shmem, error,
+            [&](context& c) -> base::status { return c.register_buffer(in_pointer, size_bytes); });
 }
 
 mori_status mori_shmem_buffer_deregister(mori_shmem* in_shmem, void* in_pointer,
@@ -204,8 +202,7 @@ mori_status mori_shmem_barrier_all(mori_shmem* in_shmem, mori_error* error) {
   return on_sound(in_shmem, error, [&](context& c) -> base::status { return c.barrier_all(); });
 }
 
-mori_status mori_shmem_barrier_on_stream(mori_shmem* in_shmem, void* in_stream,
-                                         mori_error* error) {
+mori_status mori_shmem_barrier_on_stream(mori_shmem* in_shmem, void* in_stream, mori_error* error) {
   return on_sound(in_shmem, error, [&](context& c) -> base::status {
     if (in_stream != nullptr)
       return base::fail(MORI_E_INVALID, "stream {} given: the host backend has no streams",

@@ -122,8 +122,8 @@ context::~context() { shut_down(); }
 
 void context::shut_down() {
   health_.take_announcement();
-  health_.raise({MORI_E_ABORTED, 0, "the context was destroyed while in use"},
-                MORI_SHMEM_OP_NONE, settings_.pe);
+  health_.raise({MORI_E_ABORTED, 0, "the context was destroyed while in use"}, MORI_SHMEM_OP_NONE,
+                settings_.pe);
   group_->leave();
 }
 
@@ -156,8 +156,7 @@ mori_shmem_report context::info() const {
   report.node = group_->node_of(settings_.pe);
   report.node_count = group_->node_count();
   const auto local = group_->local_ranks();
-  report.local_pe =
-      static_cast<int32_t>(std::ranges::find(local, settings_.pe) - local.begin());
+  report.local_pe = static_cast<int32_t>(std::ranges::find(local, settings_.pe) - local.begin());
   report.local_pe_count = static_cast<int32_t>(local.size());
   report.backend = MORI_BACKEND_HOST;
   report.heap_mode = settings_.heap_mode;

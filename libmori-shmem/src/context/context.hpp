@@ -13,9 +13,9 @@
 #include "context/settings.hpp"
 #include "heap/heap.hpp"
 
+#include <mori/shmem.h>
 #include <mori/base/result.hpp>
 #include <mori/link/group.hpp>
-#include <mori/shmem.h>
 
 #include <atomic>
 #include <cstdint>

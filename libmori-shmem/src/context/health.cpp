@@ -35,13 +35,11 @@ std::string describe(const mori_shmem_fault& record) {
     case MORI_E_PEER_DEAD:
       return fmt::format("{}:{} has left the group: expected {}, last saw {}", what, whom,
                          record.awaited, record.seen);
-    case MORI_E_UNAVAILABLE:
-      return fmt::format("{}:{} is not reachable", what, whom);
+    case MORI_E_UNAVAILABLE: return fmt::format("{}:{} is not reachable", what, whom);
     case MORI_E_INVALID:
       return fmt::format("{}{}: argument {:#x} is outside the limit {:#x}", what,
                          whom.empty() ? "" : " to" + whom, record.awaited, record.seen);
-    default:
-      return fmt::format("{}{}: failed ({}, {})", what, whom, record.awaited, record.seen);
+    default: return fmt::format("{}{}: failed ({}, {})", what, whom, record.awaited, record.seen);
   }
 }
 

@@ -3,8 +3,8 @@
 // and the group's thread raise faults here. The first fault wins for ever.
 #pragma once
 
-#include <mori/base/result.hpp>
 #include <mori/shmem_device.h>
+#include <mori/base/result.hpp>
 
 #include <cstdint>
 #include <mutex>

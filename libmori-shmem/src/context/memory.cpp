@@ -116,8 +116,8 @@ base::status context::register_buffer(void* pointer, uint64_t size_bytes) {
   const std::lock_guard guard(registered_lock_);
   const auto next = registered_.lower_bound(start);
   const bool hits_next = next != registered_.end() && next->first < start + size_bytes;
-  const bool hits_previous = next != registered_.begin() &&
-                             std::prev(next)->first + std::prev(next)->second > start;
+  const bool hits_previous =
+      next != registered_.begin() && std::prev(next)->first + std::prev(next)->second > start;
   if (hits_next || hits_previous)
     return base::fail(MORI_E_INVALID, "buffer {:#x} + {} bytes overlaps a registered one", start,
                       size_bytes);

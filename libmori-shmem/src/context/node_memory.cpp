@@ -53,15 +53,14 @@ base::result<mapped> map_shared(link::group& group, const settings& with, uint64
       outcome = std::move(made.error());
   }
   // The node's PEs learn whether there is a descriptor to wait for.
-  MORI_TRY(const auto statuses,
-           exchange(group, outcome ? static_cast<mori_status>(MORI_OK) : outcome.error().status,
-                    until));
+  MORI_TRY(
+      const auto statuses,
+      exchange(group, outcome ? static_cast<mori_status>(MORI_OK) : outcome.error().status, until));
   if (!outcome) return std::move(outcome.error());
   const mori_status first = statuses[static_cast<size_t>(local.front())];
   if (first != MORI_OK)
     return base::fail(first, "PE {} could not create the node's heap file", local.front());
-  const auto share_until =
-      base::deadline::after(std::min(until.left_ns(), share_timeout_ns));
+  const auto share_until = base::deadline::after(std::min(until.left_ns(), share_timeout_ns));
   MORI_TRY(base::unique_fd fd, group.share_descriptor(local.front(), created.get(), share_until));
   MORI_TRY(link::segment segment,
            link::segment::map(std::move(fd), bytes, heap_boundary_bytes(with.heap_bytes)));
@@ -96,8 +95,8 @@ base::result<node_memory> node_memory::create(link::group& group, const settings
   std::string why_not = "P2P is disabled";
   if (!with.disable_p2p) {
     auto attempt = map_shared(group, with, stride, until);
-    why_not = attempt ? "another PE of the node could not map the shared heap"
-                      : attempt.error().text;
+    why_not =
+        attempt ? "another PE of the node could not map the shared heap" : attempt.error().text;
     if (!attempt) {
       // A lost PE is no reason to fall back: the group is broken.
       if (const auto fault = group.fault()) return base::failure{fault->status, 0, fault->text};
@@ -147,8 +146,8 @@ base::result<node_memory> node_memory::create(link::group& group, const settings
         peer.reason = "P2P: the nonce read through the mapping is not the peer's";
     }
   }
-  const bool all = std::ranges::all_of(
-      made.peers_, [](const peer_access& peer) { return peer.base != 0; });
+  const bool all =
+      std::ranges::all_of(made.peers_, [](const peer_access& peer) { return peer.base != 0; });
   MORI_TRY(const auto answers, exchange(group, static_cast<uint8_t>(all), until));
   made.all_mapped_ = std::ranges::all_of(answers, [](uint8_t yes) { return yes != 0; });
   return made;

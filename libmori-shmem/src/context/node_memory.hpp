@@ -7,11 +7,11 @@
 
 #include "context/settings.hpp"
 
+#include <mori/shmem_device.h>
 #include <mori/base/clock.hpp>
 #include <mori/base/result.hpp>
 #include <mori/link/group.hpp>
 #include <mori/link/segment.hpp>
-#include <mori/shmem_device.h>
 
 #include <cstddef>
 #include <cstdint>

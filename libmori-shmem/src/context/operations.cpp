@@ -54,8 +54,7 @@ base::status context::put(void* target, const void* source, uint64_t size_bytes,
   MORI_CHECK(check_remote(target, size_bytes, pe));
   if (source == nullptr && size_bytes != 0)
     return base::fail(MORI_E_INVALID, "source is NULL, {} bytes asked for", size_bytes);
-  return outcome_of(
-      api::putmem_nbi(device::one_lane{}, state_, {target, source, size_bytes, pe}));
+  return outcome_of(api::putmem_nbi(device::one_lane{}, state_, {target, source, size_bytes, pe}));
 }
 
 base::status context::get(void* target, const void* source, uint64_t size_bytes, int pe) {
@@ -77,10 +76,9 @@ base::status context::put_signal(const mori_shmem_put_signal_args& with) {
     return base::fail(MORI_E_INVALID,
                       "signal_op {} is neither MORI_SHMEM_SIGNAL_SET (9) nor _ADD (10)",
                       with.signal_op);
-  return outcome_of(
-      api::putmem_signal_nbi(device::one_lane{}, state_,
-                             {with.target, with.source, with.size_bytes, with.pe},
-                             {with.signal, with.signal_value, with.signal_op}));
+  return outcome_of(api::putmem_signal_nbi(device::one_lane{}, state_,
+                                           {with.target, with.source, with.size_bytes, with.pe},
+                                           {with.signal, with.signal_value, with.signal_op}));
 }
 
 base::result<uint64_t> context::atomic(const mori_shmem_atomic_args& with) {
@@ -105,13 +103,12 @@ base::result<uint64_t> context::wait_until(const mori_shmem_wait_args& with) {
   if (with.compare < MORI_SHMEM_CMP_EQ || with.compare > MORI_SHMEM_CMP_LE)
     return base::fail(MORI_E_INVALID, "compare {} is none of MORI_SHMEM_CMP_*", with.compare);
   if (with.pe < -1 || with.pe >= settings_.pe_count)
-    return base::fail(MORI_E_INVALID, "pe {} is outside -1 .. {}", with.pe,
-                      settings_.pe_count - 1);
+    return base::fail(MORI_E_INVALID, "pe {} is outside -1 .. {}", with.pe, settings_.pe_count - 1);
   const auto run = [&]<class T>(T) -> base::result<uint64_t> {
-    const auto result = api::wait_until(
-        device::one_lane{}, state_,
-        api::wait_request<T>{static_cast<const T*>(with.address), with.compare,
-                             static_cast<T>(with.value), with.pe, with.timeout_ns});
+    const auto result =
+        api::wait_until(device::one_lane{}, state_,
+                        api::wait_request<T>{static_cast<const T*>(with.address), with.compare,
+                                             static_cast<T>(with.value), with.pe, with.timeout_ns});
     if (result.met) return static_cast<uint64_t>(result.seen);
     MORI_CHECK(check());
     // The call's own deadline: not a fault of the context.

@@ -28,8 +28,7 @@ base::status check_enumerations(const mori_shmem_options& from) {
                       "backend {} cannot hold a heap in this build: only the host backend can",
                       from.backend);
   if (from.heap_mode < MORI_SHMEM_HEAP_DEFAULT || from.heap_mode > MORI_SHMEM_HEAP_ISOLATION)
-    return base::fail(MORI_E_INVALID, "heap_mode {} is none of MORI_SHMEM_HEAP_*",
-                      from.heap_mode);
+    return base::fail(MORI_E_INVALID, "heap_mode {} is none of MORI_SHMEM_HEAP_*", from.heap_mode);
   if (from.disable_p2p != 0 && from.disable_p2p != 1)
     return base::fail(MORI_E_INVALID, "disable_p2p {} is neither 0 nor 1", from.disable_p2p);
   if (from.worker_count < 0 || from.worker_count > largest_worker_count)
@@ -98,11 +97,10 @@ base::result<settings> read_settings(const mori_shmem_options* options) {
   to.worker_count = from.worker_count;
   MORI_TRY(to.heap_mode, heap_mode_of(from));
   MORI_TRY(to.heap_bytes, heap_bytes_of(from));
-  MORI_TRY(to.bootstrap_timeout_ns,
-           duration_of(from.bootstrap_timeout_ns, "MORI_BOOTSTRAP_TIMEOUT", base::ns_per_s,
-                       300 * base::ns_per_s));
-  MORI_TRY(to.wait_timeout_ns, duration_of(from.wait_timeout_ns, "MORI_TIMEOUT_MS",
-                                           base::ns_per_ms, 300 * base::ns_per_s));
+  MORI_TRY(to.bootstrap_timeout_ns, duration_of(from.bootstrap_timeout_ns, "MORI_BOOTSTRAP_TIMEOUT",
+                                                base::ns_per_s, 300 * base::ns_per_s));
+  MORI_TRY(to.wait_timeout_ns, duration_of(from.wait_timeout_ns, "MORI_TIMEOUT_MS", base::ns_per_ms,
+                                           300 * base::ns_per_s));
   MORI_TRY(to.heartbeat_timeout_ns,
            duration_of(from.heartbeat_timeout_ns, "MORI_HEARTBEAT_TIMEOUT_MS", base::ns_per_ms,
                        10 * base::ns_per_s));

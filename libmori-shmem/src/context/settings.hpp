@@ -3,8 +3,8 @@
 // environment variables.
 #pragma once
 
-#include <mori/base/result.hpp>
 #include <mori/shmem.h>
+#include <mori/base/result.hpp>
 
 #include <cstdint>
 #include <string>
@@ -20,7 +20,7 @@ struct settings {
   uint64_t wait_timeout_ns = 0;
   uint64_t heartbeat_timeout_ns = 0;
   bool disable_p2p = false;
-  int worker_count = 0;        // 0: decided once the node's PEs are known
+  int worker_count = 0;  // 0: decided once the node's PEs are known
   int queue_pair_per_pe_count = 1;
   std::string heap_directory;  // empty: memfd
   std::string node_id;         // empty: the machine's own
