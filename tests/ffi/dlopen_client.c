@@ -18,12 +18,13 @@
 
 enum { PES = 2, TOKENS = 2, HIDDEN = 4 };
 
-#define FUNCTIONS(F)                                                                    \
-  F(mori_shmem_version)                                                                 \
-  F(mori_shmem_status_name)                                                             \
-  F(mori_shmem_unique_id_create) F(mori_shmem_create) F(mori_shmem_destroy)             \
-      F(mori_shmem_barrier_all) F(mori_ep_version) F(mori_ep_create) F(mori_ep_destroy) \
-          F(mori_ep_dispatch) F(mori_ep_combine)
+/* clang-format off */
+#define FUNCTIONS(F)                                                          \
+  F(mori_shmem_version) F(mori_shmem_status_name)                             \
+  F(mori_shmem_unique_id_create) F(mori_shmem_create) F(mori_shmem_destroy)   \
+  F(mori_shmem_barrier_all) F(mori_ep_version) F(mori_ep_create)              \
+  F(mori_ep_destroy) F(mori_ep_dispatch) F(mori_ep_combine)
+/* clang-format on */
 
 static struct {
 #define MEMBER(name) __typeof__(&name) name;
