@@ -2,7 +2,7 @@
 # Freezes a release for the tests of all later ones: writes capi/abi/VERSION/ with the C headers,
 # the exported symbols, the ABI as abidw records it, and libmori-ep and the C client moe_layer as
 # stripped binaries. tests/abi/frozen_test.py runs those against today's libraries. Done once per
-# release, from a build with debug information; what is frozen never changes (docs/versioning.md).
+# release; what is frozen never changes (docs/versioning.md).
 # usage: bash capi/abi/freeze.sh VERSION BUILD_FOLDER      (Meson from $MESON or PATH)
 set -euo pipefail
 version=${1:?usage: freeze.sh VERSION BUILD_FOLDER}
