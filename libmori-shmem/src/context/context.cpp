@@ -39,6 +39,16 @@ base::status verify_terms(link::group& group, const settings& with, base::deadli
   return {};
 }
 
+// Cores that the PEs of this node may run on, all together: a launcher may have
+// bound each PE to cores of its own.
+base::result<int> node_core_count(link::group& group, base::deadline until) {
+  MORI_TRY(const auto sets, exchange(group, usable_cores(), until));
+  cpu_set_t all;
+  CPU_ZERO(&all);
+  for (const int pe : group.local_ranks()) CPU_OR(&all, &all, &sets[static_cast<size_t>(pe)]);
+  return std::max(1, CPU_COUNT(&all));
+}
+
 }  // namespace
 
 base::result<std::shared_ptr<context>> context::create(const link::unique_id& id,
@@ -57,10 +67,12 @@ base::result<std::shared_ptr<context>> context::create(const link::unique_id& id
     return why;
   };
   if (auto same = verify_terms(*group, with, until); !same) return leave_on_failure(same.error());
+  const auto cores = node_core_count(*group, until);
+  if (!cores) return leave_on_failure(cores.error());
   auto memory = node_memory::create(*group, with, until);
   if (!memory) return leave_on_failure(memory.error());
 
-  std::shared_ptr<context> made(new context(with, std::move(group), std::move(*memory)));
+  std::shared_ptr<context> made(new context(with, *cores, std::move(group), std::move(*memory)));
   // Nobody may touch a heap before its owner is done with it.
   auto ready = made->group_->barrier(until);
   if (!ready) {
@@ -70,19 +82,21 @@ base::result<std::shared_ptr<context>> context::create(const link::unique_id& id
   return made;
 }
 
-context::context(const settings& with, std::unique_ptr<link::group> group, node_memory memory)
+context::context(const settings& with, int node_core_count, std::unique_ptr<link::group> group,
+                 node_memory memory)
     : settings_(with),
       group_(std::move(group)),
       memory_(std::move(memory)),
       heap_(heap_header_bytes, with.heap_bytes) {
   const int local = static_cast<int>(group_->local_ranks().size());
+  const cpu_set_t own = usable_cores();
   if (settings_.worker_count == 0)
-    settings_.worker_count = std::max(1, usable_core_count() / local);
-  fill_state();
+    settings_.worker_count = std::clamp(node_core_count / local, 1, std::max(1, CPU_COUNT(&own)));
+  fill_state(node_core_count >= local);
   watch_group();
 }
 
-void context::fill_state() {
+void context::fill_state(bool core_for_each_pe) {
   for (const peer_access& peer : memory_.peers()) {
     peer_bases_.push_back(peer.base);
     transports_.push_back(peer.transport);
@@ -102,8 +116,7 @@ void context::fill_state() {
   state_.wait_budget_ns = settings_.wait_timeout_ns;
   // A poll is some nanoseconds. With a core for each PE the answer comes in
   // microseconds; with fewer, the peer needs ours, so give it up soon.
-  const int local = static_cast<int>(group_->local_ranks().size());
-  state_.spin_count = usable_core_count() >= local ? 4000 : 100;
+  state_.spin_count = core_for_each_pe ? 4000 : 100;
   state_.peer_left = reinterpret_cast<uint64_t>(peer_left_.data());
 }
 

@@ -65,8 +65,9 @@ class context {
   base::status quiet();
 
  private:
-  context(const settings& with, std::unique_ptr<link::group> group, node_memory memory);
-  void fill_state();
+  context(const settings& with, int node_core_count, std::unique_ptr<link::group> group,
+          node_memory memory);
+  void fill_state(bool core_for_each_pe);
   void watch_group();
 
   base::status check_pe(int pe) const;

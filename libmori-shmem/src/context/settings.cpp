@@ -81,11 +81,11 @@ base::result<uint64_t> duration_of(uint64_t option_ns, const char* variable, uin
 
 }  // namespace
 
-int usable_core_count() {
+cpu_set_t usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_ZERO(&set);
+  return set;
 }
 
 base::result<settings> read_settings(const mori_shmem_options* options) {

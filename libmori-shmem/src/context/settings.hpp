@@ -6,6 +6,8 @@
 #include <mori/shmem.h>
 #include <mori/base/result.hpp>
 
+#include <sched.h>
+
 #include <cstdint>
 #include <string>
 
@@ -34,7 +36,7 @@ inline constexpr uint64_t smallest_heartbeat_ns = 100'000'000;
 
 base::result<settings> read_settings(const mori_shmem_options* options);
 
-// Cores that this process may run on.
-int usable_core_count();
+// Cores that the calling thread may run on; none when the system does not say.
+cpu_set_t usable_cores();
 
 }  // namespace mori::shmem_core

@@ -8,6 +8,7 @@ module;
 #include <mori/base/handle.hpp>
 #include <mori/base/log.hpp>
 #include <mori/base/process.hpp>
+#include <mori/base/quiet_signals.hpp>
 #include <mori/base/result.hpp>
 #include <mori/base/unique_fd.hpp>
 
@@ -41,6 +42,7 @@ using mori::base::ns_per_ms;
 using mori::base::ns_per_s;
 using mori::base::ns_per_us;
 using mori::base::parse_bytes;
+using mori::base::quiet_signals;
 using mori::base::read_struct;
 using mori::base::read_struct_bytes;
 using mori::base::report;
