@@ -142,7 +142,7 @@ def release_suites():
     build = [setup(RELEASE, *RELEASE_OPTIONS), ninja(RELEASE)]
     python = [
         ["bash", "python/setup_env.sh", "--tests", "--torch"],
-        [PYTHON, "-m", "pytest", "-q"],
+        [PYTHON, "-m", "pytest"],
         [PYTHON, "-B", "tests/ffi/readme_examples.py", "python"],
     ]
     return [
@@ -153,7 +153,7 @@ def release_suites():
         of_release("modules", 60),
         of_release("multi", 240),
         of_release("bench", 90),
-        Suite("python", 300, python, after=("build",)),
+        Suite("python", 420, python, after=("build",)),
     ]
 
 

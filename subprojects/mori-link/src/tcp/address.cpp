@@ -126,7 +126,13 @@ base::result<std::vector<address>> host_addresses() {
                       "MORI_SOCKET_IFNAME='{}': no such interface is up with an address", *wanted);
   if (found.empty())
     return base::fail(MORI_E_UNAVAILABLE, "no network interface is up, not even loopback");
-  std::ranges::stable_sort(found, {}, preference);
+  // In the kernel's order within each rank of preference. (std::stable_sort makes clang warn of a
+  // deprecated function inside libstdc++ 12.)
+  std::vector<address> ordered;
+  for (int rank = 0; ordered.size() < found.size(); ++rank)
+    for (const address& a : found)
+      if (preference(a) == rank) ordered.push_back(a);
+  found = std::move(ordered);
   // Loopback keeps a seat: processes of one host may have nothing else in common.
   if (found.size() > max_addresses) {
     const auto loopback =
