@@ -143,6 +143,21 @@ TEST_CASE("a sleeping wait is ended by an abort that rings nothing") {
   CHECK(f.waiter_count == 0);
 }
 
+TEST_CASE("a wait without a doorbell sleeps too, and sees the word in time") {
+  fixture f;
+  f.limits.budget_ns = 60 * base::ns_per_s;
+  std::thread writer([&] {
+    for (int i = 0; i < 100; ++i) std::this_thread::yield();
+    store<scope::system, order::release, uint64_t>(&f.word, 7);
+  });
+  const auto result = wait_until(
+      &f.word, [](uint64_t seen) { return seen == 7; }, f.limits, f.subject,
+      doorbell{nullptr, nullptr});
+  CHECK(result.met);
+  CHECK(result.seen == 7);
+  writer.join();
+}
+
 TEST_CASE("a PE that has left ends the wait, but its last store still counts") {
   fixture f;
   f.limits.budget_ns = 600 * base::ns_per_s;

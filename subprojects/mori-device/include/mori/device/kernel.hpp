@@ -25,6 +25,8 @@
 //  * Give rows to blocks or waves (`row = g.block_index(); row += g.block_count()`) and
 //    elements to the lanes inside (`i = b.rank(); i += b.size()`): on the host the
 //    inner step is the constant 1, and the loop is vectorised.
+//  * A block has up to 1024 lanes, fewer where a kernel needs many registers: the
+//    runtime that launches it asks the driver, the kernel asks b.size().
 //  * No static data, no standard header, no function outside namespace mori:
 //    variants for different instruction sets are kept apart by renaming that namespace.
 #pragma once

@@ -53,8 +53,11 @@ class state {
   MORI_DEVICE void next(IsMet is_met) {
     const u64 poll = polls_++;
     if (poll < spin_count_) return relax();
-    if (word_ == nullptr || poll - spin_count_ < yields_before_sleep)
-      return mori_device_host_yield();
+    if (poll - spin_count_ < yields_before_sleep) return mori_device_host_yield();
+    if (word_ == nullptr) {
+      const u32 nobody_rings = 0;
+      return mori_device_host_futex_wait(&nobody_rings, 0, longest_sleep_ns);
+    }
     const u32 expected = load<scope::system, order::acquire>(word_);
     fetch_add<scope::system, order::seq_cst>(waiter_count_, 1u);
     if (!is_met()) mori_device_host_futex_wait(word_, expected, longest_sleep_ns);

@@ -32,7 +32,7 @@
 
 namespace mori::device {
 
-// A futex word and the number of threads that sleep on it. Null on GPUs.
+// A futex word and the number of threads that sleep on it. Unused on GPUs; null where nobody rings.
 struct doorbell {
   u32* word;
   u32* waiter_count;
