@@ -1,5 +1,6 @@
 """Contexts, memory and host calls, with PEs as threads of this process."""
 
+import os
 import threading
 
 import numpy as np
@@ -408,3 +409,70 @@ def test_finalize_ends_the_waits_of_other_threads():
     waiter.join(10)
     assert not waiter.is_alive()
     assert len(seen) == 1
+
+
+def test_words_have_the_size_of_their_elements():
+    """Neighbours of a 4-byte word are neither written nor compared."""
+    with solo() as context:
+        block = context.array(4, np.int32)
+        block[:] = [1, 2, 3, 4]
+        context.atomic(block[:1], "set", 7, pe=0)
+        assert block.tolist() == [7, 2, 3, 4]
+        context.atomic(block, "add", 1, pe=0)
+        assert block.tolist() == [8, 2, 3, 4]
+        assert context.wait_until(block[:1], "eq", 8, timeout_s=5) == 8
+        assert context.wait_until(block, "eq", (2 << 32) + 8, size_bytes=8, timeout_s=5)
+        for call in (
+            lambda: context.atomic(block[:1], "set", 9, pe=0, size_bytes=8),
+            lambda: context.atomic(block.view(np.uint8)[:4], "set", 9, pe=0),
+            lambda: context.wait_until(block[:1], "eq", 8, size_bytes=8),
+            lambda: context.wait_until(block[:0], "eq", 8),
+            lambda: context.put_signal(block[2:3], block[:1], block[:1], 9, 0),
+        ):
+            with pytest.raises(InvalidError, match="expected a word of"):
+                call()
+        assert block.tolist() == [8, 2, 3, 4]
+
+
+@pytest.mark.parametrize("dtype", [object, [("a", "i4"), ("b", "O")], ">f4", "f4,,"])
+def test_unusable_dtypes_are_refused_before_allocation(dtype):
+    with solo() as context:
+        used = context.info().used_bytes
+        with pytest.raises(InvalidError, match="dtype"):
+            context.array(3, dtype)
+        address = context.malloc(64)
+        with pytest.raises(InvalidError, match="dtype"):
+            context.view(address, 3, dtype)
+        context.free(address)
+        assert context.info().used_bytes == used
+
+
+def test_block_without_a_view_is_freed():
+    with solo() as context:
+        used = context.info().used_bytes
+        with pytest.raises(ValueError):
+            context.array((1,) * 70, np.float32)  # more dimensions than numpy has
+        assert context.info().used_bytes == used
+
+
+@pytest.mark.parametrize("unique_id", [128, "x" * 128, [0] * 128, None])
+def test_unique_id_of_a_wrong_type(unique_id):
+    with pytest.raises(InvalidError, match="expected a bytes-like object"):
+        Context(unique_id, 0, 1, **OPTIONS)
+
+
+def test_unique_id_may_be_any_buffer():
+    unique_id = bytearray(Context.unique_id())
+    Context(unique_id, 0, 1, **OPTIONS).finalize()
+
+
+def test_fork_while_another_thread_looks_for_contexts():
+    """The child has its own lock; the parent's would never be released there."""
+    from mori.shmem import _context
+
+    with _context._contexts_lock:
+        child = os.fork()
+        if child == 0:
+            free = _context._contexts_lock.acquire(timeout=2)
+            os._exit(0 if free else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -76,6 +76,7 @@ DISPATCH = {
     "scales of another size": (2, np.ones((2, 3), np.float16), "2 bytes, scale_type_size is 4"),
     "scales with a gap": (2, np.ones((2, 6), np.float32)[:, ::2], "scales has strides"),
     "indices int64": (3, np.zeros((2, K), np.int64), "indices has dtype int64, expected int32"),
+    "indices in foreign byte order": (3, np.zeros((2, K), ">i4"), "dtype >i4, expected int32"),
     "indices with a row more": (3, np.zeros((3, K), np.int32), r"indices has shape \(3, 2\)"),
     "indices None": (3, None, "indices is a NoneType"),
     "expert id equal to the number of experts": (3, np.full((2, K), E, np.int32), "2"),
@@ -162,6 +163,53 @@ def test_combine_refuses(op, name):
     assert (combined[:2] == 1).all()
 
 
+def test_weights_after_a_dispatch_that_failed(op):
+    """The dispatch of a bad expert id is the last one, but it reported no receive count."""
+    *_, count = op.dispatch(*good(0))
+    assert int(count[0]) == 0
+    indices = np.array([[0, 0], [0, 0], [E, 0]], np.int32)
+    tokens = np.ones((3, H), np.float32)
+    with pytest.raises(InvalidError, match="expert id"):
+        op.dispatch(tokens, np.ones((3, K), np.float32), None, indices)
+    with pytest.raises(InvalidError, match="input_row_count is 1, but 3"):
+        op.combine(tokens, np.ones((1, K), np.float32), indices)
+    sums = op.combine(tokens, np.full((3, K), 2, np.float32), indices)[1]
+    assert (sums[:3] == 2).all()
+
+
+def test_config_may_be_changed_afterwards():
+    """The operator's checks go by the config it was built with."""
+    with Context(Context.unique_id(), 0, 1, **OPTIONS) as context:
+        experts = np.array(E)  # as good as an integer, yet mutable
+        config = config_for(num_experts_per_rank=experts)
+        op = EpDispatchCombineOp(config, context=context)
+        experts[...] = 1 << 20
+        for changed_config in (config, op.config):
+            changed_config.num_experts_per_token = 1
+            changed_config.max_num_inp_token_per_rank = 1 << 20
+            changed_config.num_experts_per_rank = 1 << 20
+            changed_config.hidden_dim = 8 * H
+            changed_config.scale_dim = 1 << 20
+            changed_config.use_external_inp_buf = False
+        assert op.config == config_for()
+        assert op.max_num_tokens_to_recv() == M
+        for place, value in (
+            (0, np.ones((2, 2 * H), np.float32)),
+            (2, np.ones((2, 1 << 20), np.float32)),
+            (3, np.zeros((2, 1), np.int32)),
+        ):
+            with pytest.raises(InvalidError):
+                op.dispatch(*changed(place, value))
+        with pytest.raises(InvalidError, match="5 tokens, max_num_inp_token_per_rank is 4"):
+            op.dispatch(*good(M + 1))
+        out, _, _, indices, _ = op.dispatch(*good(), call_local_expert_count=True)
+        assert (out.shape, indices.shape) == ((M, H), (M, K))
+        assert op.local_expert_count.shape == (E,)
+        combined, _ = op.combine(out[:2].copy(), None, good()[3])
+        assert combined.shape == (M, H)
+        assert (combined[:2] == 1).all()
+
+
 def test_registered_buffer_of_wrong_size(op):
     with pytest.raises(ValueError, match="hidden_dim is 0"):
         op.get_registered_combine_input_buffer(np.float32, 0)
@@ -169,6 +217,8 @@ def test_registered_buffer_of_wrong_size(op):
         op.get_registered_combine_input_buffer(np.float32, 1 << 20)
     with pytest.raises(ValueError, match="dtype int32"):
         op.get_registered_combine_input_buffer(np.int32)
+    with pytest.raises(ValueError, match="dtype >f4"):
+        op.get_registered_combine_input_buffer(">f4")
     with pytest.raises(ValueError, match="neither config nor a dispatch"):
         op.get_registered_combine_input_buffer(None)
 

@@ -8,9 +8,12 @@ import sys
 import time
 
 import numpy as np
+import pytest
 import routing
+from mori.errors import MoriError
 from mori.ops import EpDispatchCombineConfig, EpDispatchCombineOp
-from pes import on_processes
+from mori.shmem import Context
+from pes import OPTIONS, on_processes
 
 HIDDEN, EXPERTS_PER_RANK, TOP_K, MOST = 64, 2, 3, 5
 
@@ -132,3 +135,30 @@ def test_killed_pe_is_named_and_the_others_go_on():
             child.wait()
             child.stdin.close()
             child.stdout.close()
+
+
+LEAVER = """
+import sys
+from mori.shmem import Context
+context = Context(bytes.fromhex(sys.argv[1]), 1, 2, heap_bytes=16 << 20, bootstrap_timeout_s=20)
+context.barrier_all()
+"""
+
+
+def test_exit_without_finalize_is_no_death():
+    unique_id = Context.unique_id()
+    child = subprocess.Popen([sys.executable, "-c", LEAVER, unique_id.hex()])
+    try:
+        with Context(unique_id, 0, 2, **OPTIONS) as context:
+            context.barrier_all()
+            assert child.wait(20) == 0
+            end = time.monotonic() + 1
+            while time.monotonic() < end:
+                context.check()
+                time.sleep(0.05)
+            # It is gone all the same.
+            with pytest.raises(MoriError, match="has left"):
+                context.barrier_all()
+    finally:
+        child.kill()
+        child.wait()

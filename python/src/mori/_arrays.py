@@ -36,11 +36,18 @@ class NumpyArrays:
                 f"{name} has strides {array.strides} for shape {array.shape}, expected a dense "
                 "row-major array: pass numpy.ascontiguousarray(...)"
             )
-        if array.dtype.hasobject or not array.dtype.isnative:
-            raise InvalidError(f"{name} has dtype {array.dtype!r}, expected native numbers")
+        self.refuse_unusable_dtype(array.dtype, name)
+
+    def refuse_unusable_dtype(self, dtype: np.dtype, name: str) -> None:
+        """InvalidError for references to objects, which no other PE could follow, and for
+        numbers in foreign byte order."""
+        if dtype.hasobject or not dtype.isnative:
+            raise InvalidError(f"{name} has dtype {dtype!r}, expected native numbers")
 
     def dtype_name(self, dtype: DType) -> str:
-        return np.dtype(dtype).name
+        kind = np.dtype(dtype)
+        # numpy's name says nothing of the byte order.
+        return kind.name if kind.isnative else kind.str
 
     def itemsize(self, dtype: DType) -> int:
         return int(np.dtype(dtype).itemsize)
@@ -88,6 +95,9 @@ class TorchTensors:
             raise InvalidError(
                 f"{name} has {how}, expected a dense row-major tensor: call .contiguous()"
             )
+
+    def refuse_unusable_dtype(self, dtype: DType, name: str) -> None:
+        """Nothing to refuse: torch has plain native numbers only."""
 
     def dtype_name(self, dtype: DType) -> str:
         return str(dtype).removeprefix("torch.")
@@ -162,7 +172,7 @@ def framework_of_dtype(dtype: Any) -> tuple[Framework, DType]:
         return tensors, dtype
     try:
         return NUMPY, np.dtype(dtype)
-    except TypeError:
+    except (TypeError, ValueError, SyntaxError):  # the last for text such as "f4,,"
         raise InvalidError(f"dtype is {dtype!r}, expected a numpy or torch dtype") from None
 
 

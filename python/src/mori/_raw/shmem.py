@@ -61,7 +61,13 @@ def mori_shmem_unique_id_create() -> bytes:
 
 def mori_shmem_create(unique_id: bytes, **options: Any) -> CData:
     """`options` are the fields of mori_shmem_options."""
-    given = bytes(unique_id)
+    try:
+        # Not bytes() alone: it makes zeros of an integer.
+        given = bytes(memoryview(unique_id))
+    except TypeError:
+        raise InvalidError(
+            f"unique_id is a {type(unique_id).__name__}, expected a bytes-like object"
+        ) from None
     if len(given) != UNIQUE_ID_BYTES:
         raise InvalidError(f"unique_id has {len(given)} bytes, expected {UNIQUE_ID_BYTES}")
     identity = ffi.new("mori_shmem_unique_id *")

@@ -125,6 +125,8 @@ class EpDispatchCombineConfig:
             value = number(getattr(self, name), name)
             if value < least:
                 raise InvalidError(f"{name} is {value}, expected at least {least}")
+            # Kept as int: an array of one element could change later.
+            setattr(self, name, value)
         if self.rank >= self.world_size:
             raise InvalidError(f"rank is {self.rank}, expected 0 .. {self.world_size - 1}")
         self.kernel_type = _kernel_type(self.kernel_type)

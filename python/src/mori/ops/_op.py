@@ -8,6 +8,8 @@ call blocks on and fails with.
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import threading
 from dataclasses import dataclass
 from typing import Any
@@ -72,13 +74,15 @@ class EpDispatchCombineOp:
 
     def __init__(self, config: EpDispatchCombineConfig, *, context: Context | None = None) -> None:
         self._handle: CData | None = None
+        # A copy, checked again: the buffers have these sizes, whatever is assigned later.
+        config = dataclasses.replace(config)
         chosen = current_context(context if context is not None else config.context)
         if (config.rank, config.world_size) != (chosen.pe, chosen.pe_count):
             raise InvalidError(
                 f"config is for rank {config.rank} of {config.world_size}, the shmem context is "
                 f"PE {chosen.pe} of {chosen.pe_count}"
             )
-        self.config = config
+        self._config = config
         self.context = chosen
         handle = raw.mori_ep_create(chosen.handle(), **config.c_fields())
         self._lease: Lease | None = Lease(raw.mori_ep_destroy, handle, chosen.lease())
@@ -98,6 +102,11 @@ class EpDispatchCombineOp:
         self._local_expert_count: Array | None = None
         chosen.add_operator(self)
 
+    @property
+    def config(self) -> EpDispatchCombineConfig:
+        """A copy of the config: assigning to its fields does not change the operator."""
+        return dataclasses.replace(self._config)
+
     @staticmethod
     def memory(config: EpDispatchCombineConfig) -> OpMemory:
         """What an operator of this config takes, before anything is allocated.
@@ -110,16 +119,22 @@ class EpDispatchCombineOp:
     # Lifetime
 
     def close(self) -> None:
-        """Ends the operator; calling it again does nothing. Views of its buffers stay safe."""
-        self._handle = None
+        """Ends the operator; calling it again does nothing. Views of its buffers stay safe.
+
+        A call that another thread is in goes on to its end.
+        """
+        # First the lease: a call in another thread keeps what it made only while it is there.
+        self._handle = self._lease = None
+        self._forget_views()
+
+    def _forget_views(self) -> None:
         self._views.clear()
         self._local_expert_count = None
-        self._lease = None
 
     def __repr__(self) -> str:
         if self._handle is None:
             return "<mori.ops.EpDispatchCombineOp: closed>"
-        config = self.config
+        config = self._config
         return (
             f"<mori.ops.EpDispatchCombineOp: {config.kernel_type.name}, rank {config.rank} of "
             f"{config.world_size}, hidden_dim {config.hidden_dim}>"
@@ -127,9 +142,17 @@ class EpDispatchCombineOp:
 
     def _live(self) -> CData:
         self.context.refuse_dead()
-        if self._handle is None:
+        handle = self._handle
+        if handle is None:
             raise StateError("this dispatch/combine operator was closed")
-        return self._handle
+        return handle
+
+    def _leased(self) -> tuple[CData, Lease]:
+        """The handle, and what keeps it and its buffers alive if close() comes meanwhile."""
+        lease, handle = self._lease, self._live()
+        if lease is None:
+            raise StateError("this dispatch/combine operator was closed")
+        return handle, lease
 
     # Dispatch
 
@@ -167,11 +190,15 @@ class EpDispatchCombineOp:
         range), RecvOverflowError (on all ranks; nothing was written and the operator is usable),
         MismatchError (ranks differ in dtype or H), WaitTimeoutError, PeerDeadError, AbortedError,
         StateError.
+
+        The exchange is one C call, so Ctrl-C takes effect when it returns: at the latest at its
+        deadline, timeout_s of the config, else wait_timeout_s of the context. Choose a shorter
+        one there if 300 s is too long; abort() of the context in another thread ends it at once.
         """
         if routing is not None or return_routing:
             raise UnsupportedError("routing handles are not in this release: routing=None")
-        handle = self._live()
-        config, args = self.config, self._dispatch_args
+        handle, lease = self._leased()
+        config, args = self._config, self._dispatch_args
         framework = required_framework_of(input, "input")
         tokens, hidden, code, _ = self._tokens(framework, input, "input")
         if tokens > config.max_num_inp_token_per_rank:
@@ -194,16 +221,18 @@ class EpDispatchCombineOp:
             args.dtype = code
             args.count_local_experts = 1 if call_local_expert_count else 0
             _set_launch(args, block_num, rdma_block_num, warp_per_block)
+            # The call writes its results only when it succeeds.
+            self._dispatch_result.recv_token_count = _UNKNOWN_COUNT
             raw.mori_ep_dispatch(handle, args, self._dispatch_result)
             self._kind, self._token_dtype = framework, input.dtype
-            return self._dispatch_views(framework, input.dtype, hidden, scales)
+            return self._dispatch_views(lease, framework, input.dtype, hidden, scales)
 
     def _dispatch_views(
-        self, framework: Framework, dtype: DType, hidden: int, scales: Array | None
+        self, lease: Lease, framework: Framework, dtype: DType, hidden: int, scales: Array | None
     ) -> DispatchResult:
-        result, rows, config = self._dispatch_result, self._capacity, self.config
+        result, rows, config = self._dispatch_result, self._capacity, self._config
         experts = config.num_experts_per_token
-        view = self._view
+        view = functools.partial(self._view, lease)
         if result.local_expert_count:
             self._local_expert_count = view(
                 "counts",
@@ -212,6 +241,8 @@ class EpDispatchCombineOp:
                 framework.int32,
                 (config.num_experts_per_rank,),
             )
+            if self._lease is None:
+                self._forget_views()
         return (
             view("out", result.out, framework, dtype, (rows, hidden)),
             None
@@ -219,7 +250,7 @@ class EpDispatchCombineOp:
             else view("weights", result.weights, framework, framework.float32, (rows, experts)),
             None
             if _null(result.scales) or scales is None
-            else self._scales_view(result.scales, scales, rows),
+            else self._scales_view(lease, result.scales, scales, rows),
             view("indices", result.indices, framework, framework.int32, (rows, experts)),
             view("count", result.recv_count, framework, framework.int32, (1,)),
         )
@@ -290,12 +321,13 @@ class EpDispatchCombineOp:
         ascending rank, rounded once; 0 for a token that went nowhere. Weights are summed alike.
 
         Raises InvalidError (also when indices are not the last dispatch's), StateError when no
-        dispatch came before, and what dispatch raises.
+        dispatch came before, and what dispatch raises. Like dispatch it is one C call: Ctrl-C
+        takes effect when it returns, at the latest at the same deadline.
         """
         if routing is not None:
             raise UnsupportedError("routing handles are not in this release: routing=None")
-        handle = self._live()
-        config, args = self.config, self._combine_args
+        handle, lease = self._leased()
+        config, args = self._config, self._combine_args
         framework = required_framework_of(input, "input")
         rows, hidden, code, itemsize = self._tokens(framework, input, "input")
         experts = config.num_experts_per_token
@@ -314,7 +346,7 @@ class EpDispatchCombineOp:
             else:
                 args.input = framework.pointer("char", input) if rows else _EMPTY["char"]
             args.indices = _table(indices, "indices", tokens, experts, "int32_t")
-            args.weights = self._combine_weights(weights, rows)
+            args.weights, rows = self._combine_weights(weights, rows)
             args.token_count = tokens
             args.input_row_count = rows
             args.hidden_dim = hidden
@@ -324,12 +356,12 @@ class EpDispatchCombineOp:
             result = self._combine_result
             raw.mori_ep_combine(handle, args, result)
             shape = (config.max_num_inp_token_per_rank, hidden)
-            out = self._view("combined", result.out, framework, input.dtype, shape)
+            out = self._view(lease, "combined", result.out, framework, input.dtype, shape)
             if _null(result.weights):
                 return out, None
             shape = (config.max_num_inp_token_per_rank, experts)
             kind = framework.float32
-            return out, self._view("sums", result.weights, framework, kind, shape)
+            return out, self._view(lease, "sums", result.weights, framework, kind, shape)
 
     def _reads_registered(self, use_external_inp_buf: int) -> bool:
         if use_external_inp_buf not in (-1, 0, 1):
@@ -337,18 +369,22 @@ class EpDispatchCombineOp:
                 f"use_external_inp_buf is {use_external_inp_buf!r}, expected -1, 0 or 1"
             )
         if use_external_inp_buf == -1:
-            return not self.config.use_external_inp_buf
+            return not self._config.use_external_inp_buf
         return use_external_inp_buf == 0
 
-    def _combine_weights(self, weights: Array | None, rows: int) -> CData:
+    def _combine_weights(self, weights: Array | None, rows: int) -> tuple[CData, int]:
+        """Start of the weights, and the number of rows that both they and the input have, which
+        the library holds against the receive count."""
         if weights is None:
-            return _NULL["float"]
+            return _NULL["float"], rows
         given = _rows_of(weights, "weights")
         received = self._dispatch_result.recv_token_count
-        least = rows if received == _UNKNOWN_COUNT else min(rows, received)
-        if given < least:
-            raise InvalidError(f"weights has {given} rows, {least} tokens were received")
-        return _table(weights, "weights", given, self.config.num_experts_per_token, "float")
+        if received != _UNKNOWN_COUNT and given < min(rows, received):
+            raise InvalidError(
+                f"weights has {given} rows, {min(rows, received)} tokens were received"
+            )
+        experts = self._config.num_experts_per_token
+        return _table(weights, "weights", given, experts, "float"), min(rows, given)
 
     def combine_send(
         self,
@@ -396,6 +432,7 @@ class EpDispatchCombineOp:
     def reset(self) -> None:
         """Forgets the last dispatch. Never needed between iterations; MORI's code calls it."""
         raw.mori_ep_reset(self._live())
+        self._dispatch_result.recv_token_count = _UNKNOWN_COUNT
         self._pending = None
 
     def check(self) -> None:
@@ -415,7 +452,7 @@ class EpDispatchCombineOp:
 
     def decode_send_flat_idx(self, flat_idx: Any) -> tuple[Any, Any]:
         """(source rank, source token) of a position; element-wise for arrays and tensors."""
-        per_rank = self.config.max_num_tokens_to_send
+        per_rank = self._config.max_num_tokens_to_send
         return flat_idx // per_rank, flat_idx % per_rank
 
     def get_registered_combine_input_buffer(self, dtype: DType, hidden_dim: int = -1) -> Array:
@@ -425,15 +462,15 @@ class EpDispatchCombineOp:
         else the last dispatch's. Contents are the caller's between a combine's return and the
         next. With use_external_inp_buf=True in the config the first call is collective.
         """
-        handle = self._live()
+        handle, lease = self._leased()
         if dtype is None:
-            dtype = self.config.data_type if self._token_dtype is None else self._token_dtype
+            dtype = self._config.data_type if self._token_dtype is None else self._token_dtype
             if dtype is None:
                 raise InvalidError("dtype is None, and neither config nor a dispatch named one")
         if isinstance(dtype, str) and dtype == self._declared:
             dtype = {1: "uint8", 2: "uint16", 4: "float32"}[TOKEN_TYPES[dtype][1]]
         framework, kind = framework_of_dtype(dtype)
-        hidden = self.config.hidden_dim if hidden_dim == -1 else number(hidden_dim, "hidden_dim")
+        hidden = self._config.hidden_dim if hidden_dim == -1 else number(hidden_dim, "hidden_dim")
         if hidden == 0:
             raise InvalidError("hidden_dim is 0, expected -1 or at least 1")
         self._token_type(framework, kind, "dtype")
@@ -445,7 +482,9 @@ class EpDispatchCombineOp:
                 f"{list(shape)} of {framework.dtype_name(kind)} takes {needed} bytes, the "
                 f"registered buffer has {size}"
             )
-        return self._view("registered", typed_pointer("char", address), framework, kind, shape)
+        return self._view(
+            lease, "registered", typed_pointer("char", address), framework, kind, shape
+        )
 
     @property
     def local_expert_count(self) -> Array | None:
@@ -455,19 +494,19 @@ class EpDispatchCombineOp:
 
     def max_num_tokens_to_send_per_rank(self) -> int:
         """M."""
-        return self.config.max_num_tokens_to_send_per_rank
+        return self._config.max_num_tokens_to_send_per_rank
 
     def max_num_tokens_to_send(self) -> int:
         """W * M."""
-        return self.config.max_num_tokens_to_send
+        return self._config.max_num_tokens_to_send
 
     def max_num_tokens_to_recv_per_rank(self) -> int:
         """Most tokens taken from one rank."""
-        return self.config.max_num_tokens_to_recv_per_rank
+        return self._config.max_num_tokens_to_recv_per_rank
 
     def max_num_tokens_to_recv(self) -> int:
         """R, the rows of dispatch's outputs."""
-        return self.config.max_num_tokens_to_recv
+        return self._config.max_num_tokens_to_recv
 
     def get_launch_config(
         self,
@@ -480,7 +519,7 @@ class EpDispatchCombineOp:
 
         The same for dispatch and combine; what was resident in the end does not change results.
         """
-        config = self.config
+        config = self._config
         return (
             config.block_num if block_num == -1 else block_num,
             config.rdma_block_num if rdma_block_num == -1 else rdma_block_num,
@@ -505,10 +544,10 @@ class EpDispatchCombineOp:
                 f"{', '.join(TOKEN_TYPES)}"
                 + (f" (data_type is {self._declared})" if self._declared else "")
             )
-        if itemsize > self.config.max_token_type_size:
+        if itemsize > self._config.max_token_type_size:
             raise InvalidError(
                 f"{name} has elements of {itemsize} bytes, max_token_type_size is "
-                f"{self.config.max_token_type_size}"
+                f"{self._config.max_token_type_size}"
             )
         self._token_types[dtype] = entry
         return entry
@@ -519,9 +558,9 @@ class EpDispatchCombineOp:
         if len(shape) != 2:
             raise InvalidError(f"{name} has shape {tuple(shape)}, expected [tokens, hidden]")
         rows, hidden = shape
-        if not 1 <= hidden <= self.config.hidden_dim:
+        if not 1 <= hidden <= self._config.hidden_dim:
             raise InvalidError(
-                f"{name} has {hidden} elements per token, expected 1 .. {self.config.hidden_dim} "
+                f"{name} has {hidden} elements per token, expected 1 .. {self._config.hidden_dim} "
                 "(hidden_dim)"
             )
         framework.refuse_unusable(array, name)
@@ -532,11 +571,11 @@ class EpDispatchCombineOp:
         if scales is None:
             return _NULL["char"]
         framework = required_framework_of(scales, "scales")
-        expected, size = (tokens, self.config.scale_dim), self.config.scale_type_size
+        expected, size = (tokens, self._config.scale_dim), self._config.scale_type_size
         if tuple(scales.shape) != expected:
             raise InvalidError(
                 f"scales has shape {tuple(scales.shape)}, expected {expected} (scale_dim is "
-                f"{self.config.scale_dim})"
+                f"{self._config.scale_dim})"
             )
         if framework.itemsize(scales.dtype) != size:
             raise InvalidError(
@@ -544,17 +583,18 @@ class EpDispatchCombineOp:
                 f"scale_type_size is {size}"
             )
         framework.refuse_unusable(scales, "scales")
-        if self.config.scale_dim == 0:
+        if self._config.scale_dim == 0:
             return _NULL["char"]
         return framework.pointer("char", scales) if tokens else _EMPTY["char"]
 
-    def _scales_view(self, pointer: CData, scales: Array, rows: int) -> Array:
+    def _scales_view(self, lease: Lease, pointer: CData, scales: Array, rows: int) -> Array:
         framework = required_framework_of(scales, "scales")
-        shape = (rows, self.config.scale_dim)
-        return self._view("scales", pointer, framework, scales.dtype, shape)
+        shape = (rows, self._config.scale_dim)
+        return self._view(lease, "scales", pointer, framework, scales.dtype, shape)
 
     def _view(
         self,
+        lease: Lease,
         name: str,
         pointer: CData,
         framework: Framework,
@@ -572,8 +612,10 @@ class EpDispatchCombineOp:
         ):
             return framework.alias(known[4])
         size = size_bytes_of(shape, framework, dtype)
-        array = framework.view(memory(address_of(pointer), size, self._lease), dtype, shape)
+        array = framework.view(memory(address_of(pointer), size, lease), dtype, shape)
         self._views[name] = (pointer, framework, dtype, shape, array)
+        if self._lease is None:  # closed meanwhile: what is kept would keep the buffers
+            self._forget_views()
         return framework.alias(array)
 
 

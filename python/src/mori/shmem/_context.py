@@ -142,6 +142,15 @@ _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
 _contexts_lock = threading.Lock()
 
 
+def _renew_lock() -> None:
+    """In a forked child, where a thread that held the lock does not exist."""
+    global _contexts_lock
+    _contexts_lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
+
+
 def living_contexts() -> list[Context]:
     """The contexts of this process that are not finalized."""
     with _contexts_lock:
@@ -149,11 +158,17 @@ def living_contexts() -> list[Context]:
     return [c for c in known if not c.finalized and c.process == os.getpid()]
 
 
-@atexit.register
 def _finalize_all() -> None:
-    """So that the library's threads end before the process tears itself down."""
+    """So that the library's threads end before the process tears itself down, and the other PEs
+    see that this one has left."""
     for context in living_contexts():
         context.finalize()
+
+
+# Hooks run in reverse order, and after weakref's own no finalizer, thus no lease, acts any more.
+# weakref registers its hook with the first finalizer of the process: make sure there was one.
+weakref.finalize(_finalize_all, _renew_lock).detach()
+atexit.register(_finalize_all)
 
 
 class Context:
@@ -368,6 +383,8 @@ class Context:
         Free it with `free(array)` on all PEs; dropping it does not.
         """
         framework, kind = framework_of_dtype(dtype)
+        # Checked before anything is allocated: the other PEs' heaps would go out of step.
+        framework.refuse_unusable_dtype(kind, "array")
         return self._allocated(checked_shape(shape), framework, kind)
 
     def tensor(self, shape: int | Sequence[int], dtype: Any) -> Any:
@@ -379,7 +396,11 @@ class Context:
 
     def _allocated(self, shape: tuple[int, ...], framework: Framework, dtype: DType) -> Array:
         address = self.malloc(size_bytes_of(shape, framework, dtype))
-        return self.view(address, shape, dtype)
+        try:
+            return self.view(address, shape, dtype)
+        except BaseException:
+            self.free(address)
+            raise
 
     def view(self, address: int, shape: int | Sequence[int], dtype: DType) -> Array:
         """An array or tensor (by the kind of `dtype`) over memory of the own heap.
@@ -387,6 +408,7 @@ class Context:
         Raises NotFoundError when part of it is outside the heap.
         """
         framework, kind = framework_of_dtype(dtype)
+        framework.refuse_unusable_dtype(kind, "view")
         extents = checked_shape(shape)
         size = size_bytes_of(extents, framework, kind)
         if size == 0:
@@ -434,7 +456,12 @@ class Context:
     # Communication
 
     def barrier_all(self) -> None:
-        """All PEs wait for all PEs; puts issued before are complete at their targets."""
+        """All PEs wait for all PEs; puts issued before are complete at their targets.
+
+        The wait is one C call, so Ctrl-C takes effect when it returns: at the latest at its
+        deadline, the context's wait_timeout_s. Choose a shorter one there if 300 s is too long.
+        abort() in another thread ends the wait at once.
+        """
         handle = self._live()
         if not self._barrier.acquire(blocking=False):
             raise StateError("another thread of this process is in a barrier of this context")
@@ -477,14 +504,17 @@ class Context:
         op: str | int = "set",
         size_bytes: int | None = None,
     ) -> None:
-        """As put; then sets ("set") or raises ("add") the 8-byte word `signal` at PE `pe`."""
+        """As put; then sets ("set") or raises ("add") the 8-byte word `signal` at PE `pe`.
+
+        InvalidError for a signal that is known to be smaller.
+        """
         to, start, size = self._transfer(target, source, size_bytes)
         raw.mori_shmem_put_signal(
             self._live(),
             target=to,
             source=start,
             size_bytes=size,
-            signal=self._address(signal, "signal"),
+            signal=self._word(signal, 8, "signal")[0],
             signal_value=value,
             signal_op=_named(op, _SIGNALS, "op"),
             pe=pe,
@@ -498,21 +528,24 @@ class Context:
         *,
         pe: int,
         compare: int = 0,
-        size_bytes: int = 8,
+        size_bytes: int | None = None,
     ) -> int:
         """One atomic on a word of 4 or 8 bytes at PE `pe`; returns the value before.
 
+        size_bytes: None: that of the array's elements if 4 or 8, else 8. InvalidError when the
+        array has less.
         op: inc, set, add, and, or, xor, fetch, fetch_inc, fetch_add, fetch_and, fetch_or,
         fetch_xor, swap, compare_swap.
         """
+        address, size = self._word(target, size_bytes, "target")
         return raw.mori_shmem_atomic(
             self._live(),
-            target=self._address(target, "target"),
+            target=address,
             value=value,
             compare=compare,
             op=_named(op, _ATOMICS, "op"),
             pe=pe,
-            size_bytes=size_bytes,
+            size_bytes=size,
         )
 
     def wait_until(
@@ -521,18 +554,21 @@ class Context:
         compare: str | int,
         value: int,
         *,
-        size_bytes: int = 8,
+        size_bytes: int | None = None,
         timeout_s: float | None = None,
         pe: int = -1,
     ) -> int:
         """Waits until the own word compares (eq, ne, gt, ge, lt, le) with `value`; returns it.
 
-        WaitTimeoutError after timeout_s (None: the context's), naming PE `pe` if not -1.
+        size_bytes: None: that of the array's elements if 4 or 8, else 8. InvalidError when the
+        array has less. WaitTimeoutError after timeout_s (None: the context's), naming PE `pe` if
+        not -1. Ctrl-C takes effect at the end of the wait only, as in barrier_all.
         """
+        address, size = self._word(word, size_bytes, "word")
         return raw.mori_shmem_wait_until(
             self._live(),
-            address=self._address(word, "word"),
-            size_bytes=size_bytes,
+            address=address,
+            size_bytes=size,
             value=value,
             compare=_named(compare, _COMPARISONS, "compare"),
             pe=pe,
@@ -550,8 +586,18 @@ class Context:
     # Arguments
 
     @staticmethod
-    def _address(value: int | Array, name: str) -> int:
-        return _span_or_address(value, name)[0]
+    def _word(value: int | Array, size_bytes: int | None, name: str) -> tuple[int, int]:
+        """Address and size of one word; the library judges sizes other than 4 and 8."""
+        address, size = _span_or_address(value, name)
+        if size_bytes is None:
+            framework = framework_of(value)
+            item = 8 if framework is None else framework.itemsize(value.dtype)
+            wanted = item if item in (4, 8) else 8
+        else:
+            wanted = number(size_bytes, "size_bytes")
+        if 0 <= size < wanted:
+            raise InvalidError(f"{name} has {size} bytes, expected a word of {wanted}")
+        return address, wanted
 
     @staticmethod
     def _span(value: int | Array, size_bytes: int | None, name: str) -> tuple[int, int]:
