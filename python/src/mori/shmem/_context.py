@@ -160,7 +160,8 @@ def living_contexts() -> list[Context]:
 
 def _finalize_all() -> None:
     """So that the library's threads end before the process tears itself down, and the other PEs
-    see that this one has left."""
+    see that this one has left. Not so for a context whose memory is still viewed: its views may
+    be read until the very end."""
     for context in living_contexts():
         context.finalize()
 
@@ -586,7 +587,7 @@ class Context:
     # Arguments
 
     @staticmethod
-    def _word(value: int | Array, size_bytes: int | None, name: str) -> tuple[int, int]:
+    def _word(value: Any, size_bytes: int | None, name: str) -> tuple[int, int]:
         """Address and size of one word; the library judges sizes other than 4 and 8."""
         address, size = _span_or_address(value, name)
         if size_bytes is None:
