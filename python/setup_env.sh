@@ -123,7 +123,7 @@ mori_package_digest() {
   (cd "$mori_root" && {
     find python/src capi/include -type f ! -name '*.pyc' ! -name '_cdef_*' ! -path '*/lib/*' -print0
     find python/build_cdef.py python/build_backend.py pyproject.toml README.md LICENSE -print0
-    find build/release -name 'libmori-*.so.*.*' -type f -print0
+    find build/release -name 'libmori-*.so.*.*' -type f ! -name "*.symbols" -print0
   } 2>/dev/null | sort -z | xargs -0 sha256sum | sha256sum)
 }
 

@@ -48,10 +48,15 @@ class dispatch_kernel {
     device::fence<scope::system, order::release>();
     if (!grid_.sync()) return;
     if (grid_.block_index() == 0 && !arrive(waits)) return;
-    if (args_.count_local_experts == 0) return;
-    if (!grid_.sync()) return;
-    device::fence<scope::system, order::acquire>();
-    count_experts();
+    if (args_.count_local_experts != 0) {
+      if (!grid_.sync()) return;
+      device::fence<scope::system, order::acquire>();
+      count_experts();
+      if (!grid_.sync()) return;
+    }
+    // Last of all: a call that was ended before this is no success.
+    if (grid_.block_index() == 0 && grid_.this_block().rank() == 0)
+      plan_.finished_dispatch = epoch_;
   }
 
  private:
@@ -309,7 +314,6 @@ class dispatch_kernel {
     }
     have_all = all_succeeded(block, have_all);
     device::fence<scope::system, order::acquire>();
-    if (have_all && block.rank() == 0) plan_.finished_dispatch = epoch_;
     return have_all;
   }
 

@@ -57,6 +57,8 @@ TEST_CASE("a group of one: info, allocation, free, statistics") {
     CHECK(reinterpret_cast<uint64_t>(aligned) % (1 << 16) == 0);
     CHECK(contains(failure(mori_shmem_malloc_align, context, uint64_t{3}, uint64_t{100}, &aligned),
                    "alignment 3 is not a power of two"));
+    CHECK(contains(failure(mori_shmem_malloc_align, context, uint64_t{3}, uint64_t{0}, &aligned),
+                   "alignment 3 is not a power of two"));
     CHECK(contains(failure(mori_shmem_device_state, context, 2u, static_cast<void*>(&state),
                            uint64_t{sizeof state}),
                    "device level 2 is outside 1 .. 1"));
@@ -173,6 +175,21 @@ TEST_CASE("PEs that disagree on the heap's size all fail to create") {
       CHECK(contains(failure(mori_shmem_create, &id, &mine, &context),
                      "MORI_E_MISMATCH: heap size differs: 4194304 bytes on PE 0, 8388608 on PE 2"));
       CHECK(context == nullptr);
+    });
+  for (auto& thread : threads) thread.join();
+}
+
+TEST_CASE("PEs that disagree on P2P all fail to create, and say so") {
+  mori_shmem_unique_id id{};
+  REQUIRE(failure(mori_shmem_unique_id_create, &id) == "");
+  std::vector<std::thread> threads;
+  for (int pe = 0; pe < 2; ++pe)
+    threads.emplace_back([&id, pe] {
+      mori_shmem_options mine = options(pe, 2);
+      mine.disable_p2p = pe;
+      mori_shmem* context = nullptr;
+      CHECK(failure(mori_shmem_create, &id, &mine, &context) ==
+            "MORI_E_MISMATCH: disable_p2p differs: 0 on PE 0, 1 on PE 1");
     });
   for (auto& thread : threads) thread.join();
 }
@@ -340,14 +357,40 @@ TEST_CASE("a PE that left is named at once by a wait for it, and harms nobody el
   for (auto& thread : threads) thread.join();
 }
 
+TEST_CASE("a lease keeps the memory of a destroyed context readable") {
+  mori_shmem_lease* lease = nullptr;
+  uint64_t* word = nullptr;
+  run_pes({.pe_count = 1}, [&](mori_shmem* context, int) {
+    void* memory = nullptr;
+    REQUIRE(failure(mori_shmem_malloc, context, uint64_t{8}, &memory) == "");
+    word = static_cast<uint64_t*>(memory);
+    *word = 42;
+    CHECK(failure(mori_shmem_lease_create, static_cast<const mori_shmem*>(context), &lease) == "");
+  });
+  REQUIRE(lease != nullptr);
+  CHECK(*word == 42);
+  mori_shmem_lease_destroy(lease);
+  mori_shmem_lease_destroy(lease);
+  mori_shmem_lease_destroy(nullptr);
+  CHECK(contains(failure(mori_shmem_lease_create, static_cast<const mori_shmem*>(nullptr), &lease),
+                 "MORI_E_STATE"));
+  CHECK(lease == nullptr);
+}
+
 TEST_CASE("destroying a context ends the waits of its other threads") {
   run_pes({.pe_count = 2}, [](mori_shmem* context, int pe) {
-    if (pe == 0) {
-      std::string text;
-      std::thread waiter([&] { text = failure(mori_shmem_barrier_all, context); });
-      mori_shmem_destroy(context);
-      waiter.join();
-      CHECK((contains(text, "MORI_E_ABORTED") || contains(text, "MORI_E_STATE")));
-    }
+    if (pe != 0) return;
+    mori_shmem_device_state_v1 state{};
+    REQUIRE(failure(mori_shmem_device_state, static_cast<const mori_shmem*>(context), 1u,
+                    static_cast<void*>(&state), uint64_t{sizeof state}) == "");
+    const auto* sync = reinterpret_cast<const mori_shmem_sync_v1*>(state.heap_base);
+    std::string text;
+    std::thread waiter([&] { text = failure(mori_shmem_barrier_all, context); });
+    // It has begun once its epoch has moved; PE 1 never comes.
+    while (__atomic_load_n(&sync->host_epoch, __ATOMIC_RELAXED) == 0) std::this_thread::yield();
+    mori_shmem_destroy(context);
+    waiter.join();
+    CHECK(contains(text, "MORI_E_ABORTED"));
+    CHECK(contains(text, "destroyed while in use"));
   });
 }

@@ -7,7 +7,7 @@
  * Conventions of every mori C header
  *   Names    in_*   borrowed for the call only; never kept.
  *            out_*  written when the call returns MORI_OK, and only then
- *                   (a handle's out_ is set to NULL on failure).
+ *                   (an out_ handle or pointer is NULL on failure).
  *            take_* ownership moves to the library.
  *   Units    a quantity carries its unit in its name: _bytes, _ns, _count.
  *            Token matrices are row-major and dense; "elements" are of the

@@ -87,7 +87,8 @@ typedef struct mori_ep_config {
                                         allocated at create)                 */
   int32_t drop_invalid_experts;      /* 1: ids >= W * E are not routed;
                                         default: they are an error           */
-  int32_t gpu_per_node_count;        /* default: min(8, W); divides W        */
+  int32_t gpu_per_node_count;        /* divides W; default: its largest
+                                        divisor up to 8                      */
   int32_t block_count;               /* launch request; default 80           */
   int32_t warp_per_block_count;      /* default 8                            */
   int32_t rdma_block_count;          /* default 0; < block_count             */
@@ -194,7 +195,7 @@ MORI_API mori_status mori_ep_log_next(mori_log_record *out_record,
 
 /* Bytes that a config needs with pe_count ranks. The formula is in
  * libmori-ep/README.md. any-thread. Never blocks. Fails with MORI_E_INVALID
- * (as create would), MORI_E_VERSION. */
+ * (as create would), MORI_E_UNSUPPORTED, MORI_E_VERSION. */
 MORI_API mori_status mori_ep_memory_query(const mori_ep_config *in_config,
                                           int32_t pe_count,
                                           mori_ep_memory *out_memory,
@@ -203,8 +204,9 @@ MORI_API mori_status mori_ep_memory_query(const mori_ep_config *in_config,
 /* Builds an operator on a context. Collective. The caller owns *out_ep; the
  * context must outlive it. any-thread. Blocks. Fails with MORI_E_INVALID,
  * MORI_E_VERSION, MORI_E_UNSUPPORTED (kernel type or quantisation not in this
- * build), MORI_E_MISMATCH (configs differ), MORI_E_NO_MEMORY, MORI_E_STATE,
- * and the context's fault. */
+ * build), MORI_E_UNAVAILABLE (a rank whose memory is not mapped here),
+ * MORI_E_MISMATCH (configs differ), MORI_E_NO_MEMORY, MORI_E_OS (no thread),
+ * MORI_E_STATE, and the context's fault. */
 MORI_API mori_status mori_ep_create(mori_shmem *in_shmem,
                                     const mori_ep_config *in_config,
                                     mori_ep **out_ep, mori_error *error);
@@ -232,7 +234,8 @@ MORI_API mori_status mori_ep_dispatch(mori_ep *in_ep,
  * and sums them. Collective, in lockstep; one-thread-per-handle, blocks and
  * fails with the statuses of mori_ep_dispatch otherwise.
  * Fails with MORI_E_INVALID also when indices are not the routing of the last
- * dispatch, and with MORI_E_STATE when no dispatch came before. */
+ * dispatch, with MORI_E_UNSUPPORTED for a dtype that can only be dispatched,
+ * and with MORI_E_STATE when no dispatch came before. */
 MORI_API mori_status mori_ep_combine(mori_ep *in_ep,
                                      const mori_ep_combine_args *in_args,
                                      mori_ep_combine_result *out_result,
@@ -243,7 +246,7 @@ MORI_API mori_status mori_ep_combine(mori_ep *in_ep,
  * asks for it, else by the first call, which is then collective.
  * Contents are the caller's between the return of a combine and the next.
  * one-thread-per-handle. Blocks only where it allocates. Fails with
- * MORI_E_STATE, MORI_E_NO_MEMORY. */
+ * MORI_E_STATE and, where it allocates, as mori_shmem_malloc. */
 MORI_API mori_status mori_ep_combine_buffer(mori_ep *in_ep, void **out_buffer,
                                             uint64_t *out_buffer_bytes,
                                             mori_error *error);

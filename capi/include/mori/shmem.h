@@ -7,9 +7,10 @@
  * A context is one PE's membership of one group. A process may hold many: PEs
  * may be processes or threads, and several groups may live side by side.
  * A fault (a dead PE, a deadline that passed, an abort) is sticky: it is
- * recorded once, every later call on the context returns it, device
- * operations become no-ops, and mori_shmem_destroy always succeeds; a new
- * context may be created at once.
+ * recorded once, every later call that communicates returns it, device
+ * operations become no-ops, and queries, free and mori_shmem_destroy go on
+ * working; a new context may be created at once. The PE that finds the fault
+ * has its status, the others get that or MORI_E_ABORTED with the same text.
  * Conventions: see mori/base.h. Kernels: see mori/shmem_device.h.
  */
 #ifndef MORI_SHMEM_H
@@ -34,6 +35,10 @@ extern "C" {
  * mori_shmem_destroy. Objects built on it (mori_ep) must be destroyed first;
  * they answer MORI_E_STATE once it is gone. */
 typedef struct mori_shmem mori_shmem;
+
+/* Keeps the memory of a context mapped while something built on it (a device
+ * state, raw peer pointers) is in use. */
+typedef struct mori_shmem_lease mori_shmem_lease;
 
 /* Rendezvous of a group: addresses and port of the process that made it, and
  * a 256-bit random secret. Whoever holds it may join; keep it private. */
@@ -162,7 +167,8 @@ MORI_API mori_status mori_shmem_log_next(mori_log_record *out_record,
  * other PEs by any private means. The address is the one of MORI_SOCKET_IFNAME
  * if set, else every address of this host is offered, loopback last.
  * any-thread. Does not block. At most 64 ids may wait unused; the oldest is
- * then closed. Fails with MORI_E_OS, MORI_E_NOT_FOUND (no such interface). */
+ * then closed. Fails with MORI_E_OS, MORI_E_NOT_FOUND (no such interface),
+ * MORI_E_UNAVAILABLE (no interface at all). */
 MORI_API mori_status mori_shmem_unique_id_create(mori_shmem_unique_id *out_id,
                                                  mori_error *error);
 
@@ -182,6 +188,18 @@ MORI_API mori_status mori_shmem_create(const mori_shmem_unique_id *in_id,
  * mapping, but a wait for this PE then fails. Waits of other threads on this
  * context end with MORI_E_ABORTED. any-thread. Blocks for at most a second. */
 MORI_API void mori_shmem_destroy(mori_shmem *take_shmem);
+
+/* While the lease lives, addresses and device state of the context stay valid
+ * even after mori_shmem_destroy: whoever uses them meanwhile sees a context
+ * that has ended, not unmapped memory. The caller owns *out_lease.
+ * any-thread. Never blocks. Fails with MORI_E_STATE, MORI_E_NO_MEMORY. */
+MORI_API mori_status mori_shmem_lease_create(const mori_shmem *in_shmem,
+                                             mori_shmem_lease **out_lease,
+                                             mori_error *error);
+
+/* Accepts NULL and dead handles; never fails. Unmaps the memory if the context
+ * has been destroyed and no other lease is left. any-thread. Never blocks. */
+MORI_API void mori_shmem_lease_destroy(mori_shmem_lease *take_lease);
 
 /* Own PE number and number of PEs. any-thread. Never blocks.
  * Fails with MORI_E_STATE. */
@@ -361,7 +379,8 @@ MORI_API mori_status mori_shmem_fence(mori_shmem *in_shmem, mori_error *error);
 
 /* Copies the state that kernels need, of the device protocol's level `level`
  * (1 .. MORI_SHMEM_DEVICE_LEVEL), to out_state; state_bytes must be the size
- * of that level's struct. Valid until the context is destroyed. any-thread.
+ * of that level's struct. Valid until the context is destroyed or, if there
+ * are leases, until the last of them is. any-thread.
  * Never blocks. Fails with MORI_E_STATE, MORI_E_VERSION, MORI_E_INVALID. */
 MORI_API mori_status mori_shmem_device_state(const mori_shmem *in_shmem,
                                              uint32_t level, void *out_state,

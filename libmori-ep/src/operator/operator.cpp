@@ -87,6 +87,7 @@ struct ep_operator::prepared {
   private_memory memory;
   std::unique_ptr<device::runtime> runtime;
   mori_shmem_device_state_v1 state;
+  lease memory_of_context;
 };
 
 auto ep_operator::prepare(mori_shmem* shmem, const result<mori_ep_config>& config)
@@ -96,7 +97,10 @@ auto ep_operator::prepare(mori_shmem* shmem, const result<mori_ep_config>& confi
   info.struct_size = sizeof info;
   MORI_CHECK(shmem_call(mori_shmem_info, shmem, &info));
   MORI_TRY(settings checked, check_config(*config, info.pe_count));
-  prepared made{checked, info.pe, {}, nullptr, {}};
+  prepared made{checked, info.pe, {}, nullptr, {}, {}};
+  mori_shmem_lease* held = nullptr;
+  MORI_CHECK(shmem_call(mori_shmem_lease_create, shmem, &held));
+  made.memory_of_context.reset(held);
   MORI_CHECK(check_peers(shmem, info.pe_count));
   MORI_CHECK(shmem_call(mori_shmem_device_state, shmem, 1u, &made.state, sizeof made.state));
   MORI_TRY(made.memory, private_memory::allocate(lay_out_private(checked).total_bytes));
@@ -128,6 +132,7 @@ result<std::shared_ptr<ep_operator>> ep_operator::create(mori_shmem* shmem,
 ep_operator::ep_operator(mori_shmem* shmem, prepared&& from)
     : shmem_(shmem),
       settings_(from.config),
+      lease_(std::move(from.memory_of_context)),
       symmetric_at_(lay_out_symmetric(settings_)),
       private_at_(lay_out_private(settings_)),
       private_(std::move(from.memory)),

@@ -20,6 +20,12 @@
 
 namespace mori::ep_core {
 
+// Keeps the context's memory mapped.
+struct end_lease {
+  void operator()(mori_shmem_lease* held) const { mori_shmem_lease_destroy(held); }
+};
+using lease = std::unique_ptr<mori_shmem_lease, end_lease>;
+
 class ep_operator {
  public:
   // Collective. `config` is the caller's, or why it could not even be read.
@@ -54,6 +60,7 @@ class ep_operator {
 
   mori_shmem* const shmem_;  // the caller's; must outlive this, checked at each call
   const settings settings_;
+  const lease lease_;  // kernels may still run when the caller destroys the context
   const symmetric_layout symmetric_at_;
   const private_layout private_at_;
   private_memory private_;

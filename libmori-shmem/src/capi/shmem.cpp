@@ -16,6 +16,7 @@ using mori::shmem_core::context;
 namespace {
 
 constexpr unsigned handle_kind = 1;
+constexpr unsigned lease_kind = 3;  // 2: mori_ep
 constexpr uint32_t abi_level = 1;
 
 // Never destroyed: calls may come during static destruction.
@@ -24,6 +25,12 @@ base::handle_table<context, mori_shmem>& contexts() {
     base::log_set_name("mori-shmem");
     return new base::handle_table<context, mori_shmem>(handle_kind, "mori_shmem");
   }();
+  return *table;
+}
+
+base::handle_table<context, mori_shmem_lease>& leases() {
+  static auto* const table =
+      new base::handle_table<context, mori_shmem_lease>(lease_kind, "mori_shmem_lease");
   return *table;
 }
 
@@ -109,6 +116,25 @@ void mori_shmem_destroy(mori_shmem* take_shmem) {
   base::guard(nullptr, [&]() -> base::status {
     MORI_TRY(const std::shared_ptr<context> taken, contexts().remove(take_shmem));
     taken->shut_down();
+    return {};
+  });
+}
+
+mori_status mori_shmem_lease_create(const mori_shmem* in_shmem, mori_shmem_lease** out_lease,
+                                    mori_error* error) {
+  if (out_lease != nullptr) *out_lease = nullptr;
+  return base::guard(error, [&]() -> base::status {
+    MORI_CHECK(base::check_out(out_lease, "out_lease"));
+    MORI_TRY(std::shared_ptr<context> pinned, contexts().pin(in_shmem));
+    *out_lease = leases().insert(std::move(pinned));
+    return {};
+  });
+}
+
+void mori_shmem_lease_destroy(mori_shmem_lease* take_lease) {
+  if (take_lease == nullptr) return;
+  base::guard(nullptr, [&]() -> base::status {
+    MORI_TRY(const std::shared_ptr<context> taken, leases().remove(take_lease));
     return {};
   });
 }

@@ -18,10 +18,12 @@ struct terms {
   uint64_t heap_bytes;
   uint32_t device_level;
   int32_t heap_mode;
+  int32_t disable_p2p;
+  int32_t reserved;
 };
 
 base::status verify_terms(link::group& group, const settings& with, base::deadline until) {
-  const terms mine{with.heap_bytes, MORI_SHMEM_DEVICE_LEVEL, with.heap_mode};
+  const terms mine{with.heap_bytes, MORI_SHMEM_DEVICE_LEVEL, with.heap_mode, with.disable_p2p, 0};
   MORI_TRY(const auto all, exchange(group, mine, until));
   for (int pe = 1; pe < group.size(); ++pe) {
     const terms& first = all[0];
@@ -32,6 +34,9 @@ base::status verify_terms(link::group& group, const settings& with, base::deadli
     if (other.heap_mode != first.heap_mode)
       return base::fail(MORI_E_MISMATCH, "heap mode differs: {} on PE 0, {} on PE {}",
                         first.heap_mode, other.heap_mode, pe);
+    if (other.disable_p2p != first.disable_p2p)
+      return base::fail(MORI_E_MISMATCH, "disable_p2p differs: {} on PE 0, {} on PE {}",
+                        first.disable_p2p, other.disable_p2p, pe);
     if (other.device_level != first.device_level)
       return base::fail(MORI_E_MISMATCH, "device protocol level differs: {} on PE 0, {} on PE {}",
                         first.device_level, other.device_level, pe);

@@ -53,6 +53,7 @@ base::result<void*> context::allocate(uint64_t alignment_bytes, uint64_t size_by
   MORI_CHECK(check());
   const auto until = base::deadline::after(settings_.wait_timeout_ns);
   MORI_CHECK(verify_same_request(alignment_bytes, size_bytes, until));
+  MORI_CHECK(heap::check_alignment(alignment_bytes));
   if (size_bytes == 0) return static_cast<void*>(nullptr);
 
   uint64_t offset = 0;

@@ -28,10 +28,15 @@ heap::heap(uint64_t first_byte, uint64_t end_byte) : first_byte_(first_byte), en
   if (first_byte < end_byte) add_free(first_byte, end_byte - first_byte);
 }
 
-base::result<uint64_t> heap::allocate(uint64_t size_bytes, uint64_t alignment_bytes) {
+base::status heap::check_alignment(uint64_t alignment_bytes) {
   if (!std::has_single_bit(alignment_bytes) || alignment_bytes > largest_alignment_bytes)
     return base::fail(MORI_E_INVALID, "alignment {} is not a power of two in 1 .. {}",
                       alignment_bytes, largest_alignment_bytes);
+  return {};
+}
+
+base::result<uint64_t> heap::allocate(uint64_t size_bytes, uint64_t alignment_bytes) {
+  MORI_CHECK(check_alignment(alignment_bytes));
   const heap_statistics now = statistics();
   const auto exhausted = [&] {
     return base::fail(MORI_E_NO_MEMORY,

@@ -29,6 +29,8 @@ class heap {
   // Hands out [first_byte, end_byte); both multiples of the granule.
   heap(uint64_t first_byte, uint64_t end_byte);
 
+  static base::status check_alignment(uint64_t alignment_bytes);
+
   // size_bytes > 0, alignment a power of two. MORI_E_NO_MEMORY names what was
   // asked for, what is free and the largest free block.
   base::result<uint64_t> allocate(uint64_t size_bytes, uint64_t alignment_bytes);

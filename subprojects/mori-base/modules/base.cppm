@@ -30,6 +30,7 @@ using mori::base::forget_in_child;
 using mori::base::fork_generation;
 using mori::base::guard;
 using mori::base::handle_table;
+using mori::base::hold_across_fork;
 using mori::base::log;
 using mori::base::log_enabled;
 using mori::base::log_next;

@@ -3,6 +3,7 @@
 #include <mori/base/log.hpp>
 
 #include <mori/base/env.hpp>
+#include <mori/base/process.hpp>
 
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -37,7 +38,11 @@ struct queue {
 };
 
 queue& records() {
-  static auto* const q = new queue;
+  static auto* const q = [] {
+    auto* const made = new queue;
+    hold_across_fork(made->lock);
+    return made;
+  }();
   return *q;
 }
 

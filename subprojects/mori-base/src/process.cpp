@@ -8,6 +8,7 @@
 #include <atomic>
 #include <mutex>
 #include <set>
+#include <vector>
 
 namespace mori::base {
 namespace {
@@ -24,14 +25,27 @@ std::set<int>& descriptors() {
   return *set;
 }
 
-// The lock is taken across fork() so that the child never sees a torn set.
-void prepare() { set_lock().lock(); }
-void in_parent() { set_lock().unlock(); }
+std::vector<std::mutex*>& held_locks() {
+  static auto* const locks = new std::vector<std::mutex*>;
+  return *locks;
+}
+
+void release_held() {
+  for (auto lock = held_locks().rbegin(); lock != held_locks().rend(); ++lock) (*lock)->unlock();
+  set_lock().unlock();
+}
+
+// The set's lock is taken across fork() so that the child never sees a torn set.
+void prepare() {
+  set_lock().lock();
+  for (std::mutex* lock : held_locks()) lock->lock();
+}
+void in_parent() { release_held(); }
 void in_child() {
   generation.fetch_add(1, std::memory_order_relaxed);
   for (const int fd : descriptors()) ::close(fd);
   descriptors().clear();
-  set_lock().unlock();
+  release_held();
 }
 
 void install_once() {
@@ -44,6 +58,12 @@ void install_once() {
 uint32_t fork_generation() {
   install_once();
   return generation.load(std::memory_order_relaxed);
+}
+
+void hold_across_fork(std::mutex& lock) {
+  install_once();
+  const std::lock_guard guard(set_lock());
+  held_locks().push_back(&lock);
 }
 
 void close_in_child(int fd) {

@@ -3,6 +3,7 @@
 #include <mori/base/clock.hpp>
 #include <mori/base/env.hpp>
 #include <mori/base/handle.hpp>
+#include <mori/base/log.hpp>
 #include <mori/base/quiet_signals.hpp>
 #include <mori/base/result.hpp>
 #include <mori/base/unique_fd.hpp>
@@ -11,7 +12,9 @@
 #include <fcntl.h>
 #include <sys/wait.h>
 
+#include <atomic>
 #include <cstdlib>
+#include <thread>
 
 namespace base = mori::base;
 
@@ -150,8 +153,8 @@ struct opaque;
 struct other_opaque;
 
 TEST_CASE("handles: stale, foreign, null and forked ones are refused") {
-  base::handle_table<int, opaque> table(3, "thing");
-  base::handle_table<int, other_opaque> other(4, "other");
+  static base::handle_table<int, opaque> table(3, "thing");  // tables live for ever
+  static base::handle_table<int, other_opaque> other(4, "other");
   opaque* const first = table.insert(std::make_shared<int>(7));
   CHECK(**table.pin(first) == 7);
   CHECK(table.pin(nullptr).error().status == MORI_E_STATE);
@@ -178,6 +181,35 @@ TEST_CASE("handles: stale, foreign, null and forked ones are refused") {
   CHECK(**table.pin(second) == 8);
 }
 
+TEST_CASE("a child forked while another thread uses a table and the log can use both") {
+  static base::handle_table<int, opaque> table(3, "thing");
+  opaque* const handle = table.insert(std::make_shared<int>(1));
+  std::atomic<bool> stop{false};
+  std::thread user([&] {
+    mori_log_record record{};
+    while (!stop) {
+      (void)!table.pin(handle);
+      base::log_next(record);
+    }
+  });
+  for (int round = 0; round < 200; ++round) {
+    const pid_t child = fork();
+    if (child == 0) {
+      alarm(20);  // a lock that nobody will release
+      mori_log_record record{};
+      base::log_next(record);
+      opaque* const own = table.insert(std::make_shared<int>(2));
+      const auto pinned = table.pin(own);
+      _exit(pinned && **pinned == 2 ? 0 : 1);
+    }
+    int state = 1;
+    REQUIRE(waitpid(child, &state, 0) == child);
+    REQUIRE(state == 0);
+  }
+  stop = true;
+  user.join();
+}
+
 TEST_CASE("descriptors are closed in a forked child and stay open in the parent") {
   base::unique_fd fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
   REQUIRE(fd);
@@ -192,6 +224,18 @@ TEST_CASE("descriptors are closed in a forked child and stay open in the parent"
   CHECK(moved.get() == number);
   moved.reset();
   CHECK(fcntl(number, F_GETFD) == -1);
+}
+
+TEST_CASE("descriptors keep away from the standard streams") {
+  const pid_t child = fork();
+  if (child == 0) {
+    close(2);
+    const base::unique_fd fd(open("/dev/null", O_WRONLY | O_CLOEXEC));
+    _exit(fd.get() > 2 && fcntl(2, F_GETFD) == -1 ? 0 : 1);
+  }
+  int state = 1;
+  REQUIRE(waitpid(child, &state, 0) == child);
+  CHECK(state == 0);
 }
 
 TEST_CASE("threads born under quiet_signals block what is meant for the process, not own faults") {

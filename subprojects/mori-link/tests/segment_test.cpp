@@ -6,7 +6,9 @@
 #include <doctest/doctest.h>
 #include <fcntl.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -148,4 +150,19 @@ TEST_CASE("transports answer with a reason") {
   CHECK(this_place("").node_id == this_place("").node_id);
   CHECK(this_place("x").node_id == "x");
   CHECK(this_place("x").host_key == this_place("").host_key);
+}
+
+TEST_CASE("a segment beyond the file size limit is a status, not a signal") {
+  const pid_t child = fork();
+  if (child == 0) {
+    const rlimit limit{1 << 16, 1 << 16};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const auto refused = segment::create_file((1 << 16) + 1, "");
+    const bool right = !refused && refused.error().status == MORI_E_NO_MEMORY &&
+                       refused.error().text.find("limit (ulimit -f) of 65536") != std::string::npos;
+    _exit(right && segment::create_file(1 << 16, "") ? 0 : 1);
+  }
+  int state = 1;
+  REQUIRE(waitpid(child, &state, 0) == child);
+  CHECK(state == 0);
 }

@@ -118,7 +118,7 @@ TEST_CASE("MORI_SOCKET_IFNAME selects the interface or says that it is not there
   ::setenv("MORI_SOCKET_IFNAME", "nosuch0", 1);
   const auto none = make_unique_id();
   REQUIRE(!none);
-  CHECK(none.error().status == MORI_E_UNAVAILABLE);
+  CHECK(none.error().status == MORI_E_NOT_FOUND);
   CHECK(none.error().text ==
         "MORI_SOCKET_IFNAME='nosuch0': no such interface is up with an address");
   ::unsetenv("MORI_SOCKET_IFNAME");

@@ -1,6 +1,8 @@
 // engine.cpp - see engine.hpp.
 #include "group/engine.hpp"
 
+#include <mori/base/log.hpp>
+
 #include <fcntl.h>
 #include <sys/eventfd.h>
 
@@ -85,8 +87,29 @@ bool engine::may_end(uint64_t now_ns) const {
   return all_closed || now_ns >= leave_by_ns_;
 }
 
+// Nothing escapes the thread: out of memory is a fault of this group, and the
+// peers see its connections close.
 void engine::run() {
   std::unique_lock held(lock_);
+  std::function<void(const group_fault&)> tell;
+  try {
+    serve(held);
+  } catch (const std::exception& e) {
+    if (!held.owns_lock()) held.lock();
+    base::log(MORI_LOG_ERROR, "PE {}: the group's thread ended: {}", shape_.rank(), e.what());
+    if (!fault_delivered_) tell = fault_handler_;
+    fault_delivered_ = true;
+  }
+  for (link_state& link : links_) link.channel.reset();
+  desk_.reset();
+  ended_ = true;
+  signal(faulted_);
+  changed_.notify_all();
+  held.unlock();
+  if (tell) tell({MORI_E_NO_MEMORY, shape_.rank(), "the group's thread ran out of memory"});
+}
+
+void engine::serve(std::unique_lock<std::mutex>& held) {
   uint64_t now = base::now_ns();
   // The join may have read the first frames of a quick neighbour.
   for (int link = 0; link < shape_.link_count(); ++link) read_link(link, now);
@@ -104,11 +127,6 @@ void engine::run() {
     step(now);
     deliver(held);
   }
-  for (link_state& link : links_) link.channel.reset();
-  desk_.reset();
-  ended_ = true;
-  signal(faulted_);
-  changed_.notify_all();
 }
 
 void engine::step(uint64_t now_ns) {

@@ -42,6 +42,7 @@ class engine {
   const topology& shape() const { return shape_; }
 
  private:
+  void serve(std::unique_lock<std::mutex>& held);
   struct link_state {
     std::unique_ptr<tcp::channel> channel;  // null: closed
     size_t slot = SIZE_MAX;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <linux/magic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/vfs.h>
@@ -64,6 +65,12 @@ base::result<base::unique_fd> segment::create_file(uint64_t size_bytes,
   if (size_bytes == 0 || size_bytes > max_bytes)
     return base::fail(MORI_E_INVALID, "a segment of {} bytes is outside 1 .. {}", size_bytes,
                       max_bytes);
+  // Beyond this limit the kernel would end the process by SIGXFSZ instead of refusing.
+  rlimit largest_file{};
+  if (::getrlimit(RLIMIT_FSIZE, &largest_file) == 0 && size_bytes > largest_file.rlim_cur)
+    return base::fail(MORI_E_NO_MEMORY,
+                      "a segment of {} bytes is beyond the file size limit (ulimit -f) of {}",
+                      size_bytes, largest_file.rlim_cur);
   base::unique_fd fd(
       directory.empty()
           ? ::memfd_create("mori-segment", MFD_CLOEXEC | MFD_ALLOW_SEALING)

@@ -122,7 +122,7 @@ base::result<std::vector<address>> host_addresses() {
     if (const auto one = from_kernel(each->ifa_addr)) found.push_back(*one);
   }
   if (found.empty() && wanted)
-    return base::fail(MORI_E_UNAVAILABLE,
+    return base::fail(MORI_E_NOT_FOUND,
                       "MORI_SOCKET_IFNAME='{}': no such interface is up with an address", *wanted);
   if (found.empty())
     return base::fail(MORI_E_UNAVAILABLE, "no network interface is up, not even loopback");

@@ -18,8 +18,11 @@ namespace mori::base {
 template <class T, class Opaque>
 class handle_table {
  public:
-  // kind: 1 .. 15, differs between the handle types of all libraries.
-  handle_table(unsigned kind, const char* name) : kind_(kind), name_(name) {}
+  // kind: 1 .. 15, differs between the handle types of all libraries. A table
+  // lives for ever: its lock is held across fork().
+  handle_table(unsigned kind, const char* name) : kind_(kind), name_(name) {
+    hold_across_fork(lock_);
+  }
 
   // shared_ptr: owned by the table and by each call in progress.
   Opaque* insert(std::shared_ptr<T> object) {

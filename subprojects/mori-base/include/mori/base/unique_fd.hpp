@@ -1,11 +1,14 @@
 // unique_fd.hpp - sole owner of a file descriptor; also closes it in fork()ed
-// children (process.hpp).
+// children (process.hpp). Never one of the numbers 0 to 2: in a program that
+// closed its stderr, what others print there must not land in our sockets.
 #pragma once
 
 #include <mori/base/process.hpp>
 
+#include <fcntl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace mori::base {
@@ -13,7 +16,7 @@ namespace mori::base {
 class unique_fd {
  public:
   unique_fd() = default;
-  explicit unique_fd(int fd) : fd_(fd) {
+  explicit unique_fd(int fd) : fd_(away_from_standard_streams(fd)) {
     if (fd_ >= 0) close_in_child(fd_);
   }
   unique_fd(unique_fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
@@ -38,6 +41,15 @@ class unique_fd {
   }
 
  private:
+  // Keeps errno: callers look at it when fd is -1.
+  static int away_from_standard_streams(int fd) {
+    if (fd < 0 || fd > 2) return fd;
+    const int moved = ::fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    const int problem = errno;
+    ::close(fd);
+    errno = problem;
+    return moved;
+  }
   int fd_ = -1;
 };
 
