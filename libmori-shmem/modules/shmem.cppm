@@ -83,9 +83,9 @@ export {
   using ::MORI_SHMEM_HEAP_VMM;
   using ::mori_shmem_info;
   using ::mori_shmem_lease;
-using ::mori_shmem_lease_create;
-using ::mori_shmem_lease_destroy;
-using ::mori_shmem_log_next;
+  using ::mori_shmem_lease_create;
+  using ::mori_shmem_lease_destroy;
+  using ::mori_shmem_log_next;
   using ::mori_shmem_log_set_level;
   using ::mori_shmem_malloc;
   using ::mori_shmem_malloc_align;
