@@ -33,8 +33,9 @@ for name in shmem ep io; do
   abidw --headers-dir "$capi/include" --no-corpus-path --no-comp-dir-path --no-show-locs \
     --drop-private-types --out-file "$partial/mori-$name.abi" "$libraries/libmori-$name.so.0"
 done
-cp "$capi/examples/moe_layer.c" "$partial/moe_layer.c"
-cc -std=c11 -O2 -I"$partial/include" "$partial/moe_layer.c" -o "$partial/moe_layer" \
+mkdir "$partial/examples"
+cp "$capi/examples/moe_layer.c" "$partial/examples/moe_layer.c"
+cc -std=c11 -O2 -I"$partial/include" "$partial/examples/moe_layer.c" -o "$partial/moe_layer" \
   -L"$libraries" -Wl,-rpath-link,"$libraries" -lmori-ep -lmori-shmem -pthread
 cp -L "$libraries/libmori-ep.so.0" "$partial/libmori-ep.so.0"
 strip --strip-all "$partial/moe_layer"

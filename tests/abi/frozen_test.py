@@ -45,7 +45,7 @@ def compile_client(capi, frozen, libraries, program):
             "-Wall",
             "-Werror",
             f"-I{frozen}/include",
-            str(frozen / "moe_layer.c"),
+            str(frozen / "examples/moe_layer.c"),
             "-o",
             str(program),
             *(str(libraries / f"libmori-{name}.so.0") for name in ("ep", "shmem")),
