@@ -285,8 +285,12 @@ TEST_CASE("two groups side by side, and a second life with another size") {
 }
 
 TEST_CASE("abort ends the waits of all PEs and is final") {
-  run_pes({.pe_count = 3}, [](mori_shmem* context, int pe) {
+  std::atomic<int> joined{0};
+  run_pes({.pe_count = 3}, [&joined](mori_shmem* context, int pe) {
+    ++joined;
     if (pe == 1) {
+      // An abort reaches those that are still in create, too.
+      while (joined < 3) std::this_thread::yield();
       CHECK(failure(mori_shmem_abort, context) == "");
       CHECK(contains(failure(mori_shmem_check, static_cast<const mori_shmem*>(context)),
                      "MORI_E_ABORTED: PE 1 aborted the context"));

@@ -87,7 +87,11 @@ def test_value_of_each_enumerator(compiled, build_cdef):
 
 
 def test_handles_are_opaque():
-    assert set(filter(is_opaque, structs())) == {"mori_ep", "mori_shmem"}
+    assert set(filter(is_opaque, structs())) == {
+        "mori_ep",
+        "mori_shmem",
+        "mori_shmem_lease",
+    }
 
 
 def test_macros_outside_the_blocks_are_there():

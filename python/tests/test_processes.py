@@ -141,15 +141,18 @@ LEAVER = """
 import sys
 from mori.shmem import Context
 context = Context(bytes.fromhex(sys.argv[1]), 1, 2, heap_bytes=16 << 20, bootstrap_timeout_s=20)
+kept = context.array(4, "f4") if sys.argv[2] == "viewed" else context.array(4, "f4").sum()
 context.barrier_all()
 """
 
 
-def test_exit_without_finalize_is_no_death():
+@pytest.mark.parametrize("memory", ["viewed", "not viewed"])
+def test_exit_without_finalize_is_no_death(memory):
     unique_id = Context.unique_id()
-    child = subprocess.Popen([sys.executable, "-c", LEAVER, unique_id.hex()])
+    child = subprocess.Popen([sys.executable, "-c", LEAVER, unique_id.hex(), memory])
     try:
         with Context(unique_id, 0, 2, **OPTIONS) as context:
+            context.array(4, "f4")
             context.barrier_all()
             assert child.wait(20) == 0
             end = time.monotonic() + 1

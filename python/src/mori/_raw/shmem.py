@@ -82,6 +82,16 @@ def mori_shmem_destroy(handle: CData) -> None:
     _lib.mori_shmem_destroy(handle)
 
 
+def mori_shmem_lease_create(handle: CData) -> CData:
+    out = ffi.new("mori_shmem_lease **")
+    _check(_lib.mori_shmem_lease_create(handle, out, error_record()))
+    return out[0]
+
+
+def mori_shmem_lease_destroy(lease: CData) -> None:
+    _lib.mori_shmem_lease_destroy(lease)
+
+
 def mori_shmem_my_pe(handle: CData) -> int:
     out = ffi.new("int32_t *")
     _check(_lib.mori_shmem_my_pe(handle, out, error_record()))

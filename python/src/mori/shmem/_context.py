@@ -5,10 +5,10 @@ MORI's global ones use a default per thread, kept in mori/shmem/_default.py. Eve
 to the C library through mori/_raw/shmem.py; what each call blocks on and fails with stands in
 mori/shmem.h.
 
-Lifetime. `finalize()` ends the context: from then on each call raises StateError. Arrays and
-tensors that view its memory stay safe to read and write: they hold a lease, and the library's
-context is destroyed when the lease ends, that is at once when there are no views, else with the
-last view. Until then the other PEs are not told that this one has left.
+Lifetime. `finalize()` ends the context: the other PEs learn at once that this one has left, and
+each later call raises StateError. Arrays and tensors that view its memory stay safe to read and
+write: they hold a lease, and the memory is unmapped when the lease ends, that is at once when there
+are no views, else with the last view. A context that is dropped without finalize() ends likewise.
 """
 
 from __future__ import annotations
@@ -160,8 +160,7 @@ def living_contexts() -> list[Context]:
 
 def _finalize_all() -> None:
     """So that the library's threads end before the process tears itself down, and the other PEs
-    see that this one has left. Not so for a context whose memory is still viewed: its views may
-    be read until the very end."""
+    see that this one has left. Views of the memory may be read until the very end."""
     for context in living_contexts():
         context.finalize()
 
@@ -227,7 +226,14 @@ class Context:
         self._handle = handle
         self._pe, self._pe_count = int(pe), int(pe_count)
         self.process = os.getpid()
-        self._lease: Lease | None = Lease(raw.mori_shmem_destroy, handle)
+        # Leaving and unmapping are two things: views keep the memory, not the membership.
+        self._leave = weakref.finalize(
+            self, _end, raw.mori_shmem_destroy, handle, os.getpid(), None
+        )
+        self._leave.atexit = False
+        self._lease: Lease | None = Lease(
+            raw.mori_shmem_lease_destroy, raw.mori_shmem_lease_create(handle)
+        )
         self._operators: weakref.WeakSet[Any] = weakref.WeakSet()
         self._barrier = threading.Lock()
         self._lock = threading.Lock()
@@ -254,7 +260,8 @@ class Context:
         if lease is not None:
             for operator in list(self._operators):
                 operator.close()
-            # With no view left this is the last reference: the handle is destroyed here.
+            self._leave()
+            # With no view left this is the last reference: the memory is unmapped here.
             del lease
 
     @property
