@@ -98,7 +98,7 @@ def sanitized(name, sanitizers, environment):
     test = ["setarch", "-R", *meson_test(folder, "unit", "--timeout-multiplier", "4")]
     return Suite(
         name,
-        300,
+        600,
         [setup(folder, *options), ninja(folder), test],
         after=("build",),
         load=2,
