@@ -26,7 +26,8 @@ MORI_DEVICE i32 disseminate(const state& s, const barrier_words& words) {
   const u64 count = static_cast<u64>(s.pe_count);
   const u64 me = static_cast<u64>(s.my_pe);
   const u64 epoch = *words.epoch + 1;
-  *words.epoch = epoch;
+  // Written by this lane alone; atomic for those who look on.
+  store<scope::system, order::relaxed>(words.epoch, epoch);
   u32 round = 0;
   for (u64 distance = 1; distance < count; distance *= 2, ++round) {
     const i32 to = static_cast<i32>((me + distance) % count);
