@@ -117,7 +117,8 @@ TEST_CASE("handles: NULL, foreign and destroyed ones are a status, destroy is id
   mori_shmem_destroy(nullptr);
 }
 
-TEST_CASE("a forked child may not use the context, the parent goes on") {
+TEST_CASE("a forked child may not use the context, the parent goes on" *
+          doctest::skip(under_tsan)) {
   run_pes({.pe_count = 1}, [](mori_shmem* context, int) {
     const pid_t child = fork();
     if (child == 0) {
