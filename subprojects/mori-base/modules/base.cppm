@@ -10,6 +10,7 @@ module;
 #include <mori/base/process.hpp>
 #include <mori/base/quiet_signals.hpp>
 #include <mori/base/result.hpp>
+#include <mori/base/sanitizer.hpp>
 #include <mori/base/unique_fd.hpp>
 
 export module mori.base;
@@ -50,6 +51,7 @@ using mori::base::report;
 using mori::base::result;
 using mori::base::status;
 using mori::base::status_name;
+using mori::base::under_tsan;
 using mori::base::unique_fd;
 using mori::base::write_struct;
 using mori::base::write_struct_bytes;

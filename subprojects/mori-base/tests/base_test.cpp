@@ -6,6 +6,7 @@
 #include <mori/base/log.hpp>
 #include <mori/base/quiet_signals.hpp>
 #include <mori/base/result.hpp>
+#include <mori/base/sanitizer.hpp>
 #include <mori/base/unique_fd.hpp>
 
 #include <doctest/doctest.h>
@@ -181,22 +182,8 @@ TEST_CASE("handles: stale, foreign, null and forked ones are refused") {
   CHECK(**table.pin(second) == 8);
 }
 
-// ThreadSanitizer's own locks are not all safe in a child that was forked while
-// other threads ran: such a child may hang in the sanitizer's runtime.
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool under_tsan = true;
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-inline constexpr bool under_tsan = true;
-#else
-inline constexpr bool under_tsan = false;
-#endif
-#else
-inline constexpr bool under_tsan = false;
-#endif
-
 TEST_CASE("a child forked while another thread uses a table and the log can use both" *
-          doctest::skip(under_tsan)) {
+          doctest::skip(base::under_tsan)) {
   static base::handle_table<int, opaque> table(3, "thing");
   opaque* const handle = table.insert(std::make_shared<int>(1));
   std::atomic<bool> stop{false};

@@ -2,6 +2,7 @@
 #include "runtime_kernels.hpp"
 
 #include <mori/base/clock.hpp>
+#include <mori/base/sanitizer.hpp>
 #include <mori/device/runtime.hpp>
 
 #include <doctest/doctest.h>
@@ -196,7 +197,7 @@ TEST_CASE("launches of several threads take turns") {
   CHECK(wrong_launches == 0);
 }
 
-TEST_CASE("a pool made before fork refuses to run in the child") {
+TEST_CASE("a pool made before fork refuses to run in the child" * doctest::skip(base::under_tsan)) {
   const auto pool = make_pool(2);
   const pid_t child = fork();
   if (child == 0) {
