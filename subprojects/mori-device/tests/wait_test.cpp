@@ -106,7 +106,7 @@ TEST_CASE("when the budget passes the first fault says what was awaited and seen
   CHECK(f.fault.seen == 3);
   CHECK(f.waiter_count == 0);
 
-  record_fault(f.limits.fault, {MORI_E_INVALID, MORI_SHMEM_OP_PUT, 1, 2, 3});
+  record_fault(f.limits, {MORI_E_INVALID, MORI_SHMEM_OP_PUT, 1, 2, 3});
   CHECK(f.fault.status == MORI_E_TIMEOUT);
 }
 

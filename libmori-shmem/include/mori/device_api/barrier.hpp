@@ -6,6 +6,7 @@
 // coordinator. The word that is signalled is the sender's epoch, which only grows:
 // a wait is for "at least my epoch", a PE that is one barrier ahead cannot confuse
 // a slow one, and nothing is ever reset. Each round has a cache line of its own.
+// GPUs have lanes to spare: up to 32 PEs meet in one round, each lane telling one peer.
 #pragma once
 
 #include <mori/device_api/order.hpp>
@@ -45,9 +46,48 @@ MORI_DEVICE i32 disseminate(const state& s, const barrier_words& words) {
   return MORI_OK;
 }
 
+// GPUs, few PEs: everybody tells everybody, each lane a peer of its own, in one round. The word of
+// a sender lies in the line of its number.
+inline constexpr i32 one_round_limit = 32;
+inline constexpr u32 one_round_word = 1;
+
+template <class Group>
+MORI_DEVICE i32 meet_in_one_round(const Group& group, const state& s) {
+  using namespace device;
+  mori_shmem_sync_v1* own = own_sync(s);
+  const u64 epoch = load<scope::system, order::relaxed>(&own->device_epoch) + 1;
+  group.sync();
+  if (group.rank() == 0) store<scope::system, order::relaxed>(&own->device_epoch, epoch);
+  u32 failed = 0;
+  for (i32 i = static_cast<i32>(group.rank()); i < s.pe_count;
+       i += static_cast<i32>(group.size())) {
+    const i32 pe = (s.my_pe + i) % s.pe_count;
+    const reached word = reach(s, MORI_SHMEM_OP_BARRIER,
+                               {&own->device_barrier[s.my_pe][one_round_word], sizeof(u64), pe});
+    if (word.status == MORI_OK)
+      store<scope::system, order::release>(pointer<u64>(word.address), epoch);
+    else
+      failed = 1;
+  }
+  for (i32 pe = static_cast<i32>(group.rank()); failed == 0 && pe < s.pe_count;
+       pe += static_cast<i32>(group.size()))
+    failed =
+        device::wait_until(
+            &own->device_barrier[pe][one_round_word], [epoch](u64 seen) { return seen >= epoch; },
+            limits_of(s), {MORI_SHMEM_OP_BARRIER, pe, epoch}, doorbell_of(own))
+                .met
+            ? 0
+            : 1;
+  return group.reduce_add(failed) == 0 ? static_cast<i32>(MORI_OK) : ended_status(s);
+}
+
 // Puts issued before by lanes of the group are complete at their targets after it.
 template <class Group>
 MORI_DEVICE i32 barrier_all(const Group& group, const state& s) {
+  if constexpr (!device::wave::single) {
+    device::lane::drain_stores();
+    if (s.pe_count <= one_round_limit) return meet_in_one_round(group, s);
+  }
   i32 status = quiet(group, s);
   status = group.broadcast(status);
   if (status != MORI_OK) return status;

@@ -61,16 +61,15 @@ MORI_HOT i32 put_nbi(const Group& group, const state& s, const typed_put_request
   return putmem_nbi(group, s, {put.to, put.from, bytes_of<T>(put.count), put.pe, put.queue_pair});
 }
 
-// Stores or adds, at system scope with release, then wakes whoever sleeps there. Both are read-
-// modify-writes, so on the host they are the full barrier that ring_doorbell() asks for.
+// Stores or adds, at system scope, then wakes whoever sleeps there. `O` is release where the data
+// before it has not been published yet.
+template <device::order O>
 MORI_HOT void apply_signal(const state& s, u64 word, const signal_request& signal, i32 pe) {
-  using device::order;
-  using device::scope;
   auto* p = device::pointer<u64>(word);
   if (signal.operation == MORI_SHMEM_SIGNAL_SET)
-    device::exchange<scope::system, order::acq_rel>(p, signal.value);
+    device::store_signal<O>(p, signal.value);
   else
-    device::fetch_add<scope::system, order::acq_rel>(p, signal.value);
+    device::fetch_add<device::scope::system, O>(p, signal.value);
   device::ring_doorbell(doorbell_of(peer_sync(s, pe)));
 }
 
@@ -97,12 +96,15 @@ MORI_HOT i32 putmem_signal_nbi(const Group& group, const state& s, const put_req
   if (word.status == MORI_OK && put.bytes != 0)
     target = reach(s, MORI_SHMEM_OP_PUT_SIGNAL, {put.to, put.bytes, put.pe});
   if (target.status == MORI_OK && put.bytes != 0) move(group, target.address, put.from, put.bytes);
-  // No lane may skip the meeting, whatever it saw of an abort; see atomic.hpp for the fence.
-  if constexpr (!Group::single) {
-    device::fence<device::scope::system, device::order::release>();
-    group.sync();
+  // No lane may skip the meeting, whatever it saw of an abort.
+  if constexpr (Group::single) {
+    if (target.status == MORI_OK)
+      apply_signal<device::order::release>(s, word.address, signal, put.pe);
+  } else {
+    device::publish(group);
+    if (group.rank() == 0 && target.status == MORI_OK)
+      apply_signal<device::order::relaxed>(s, word.address, signal, put.pe);
   }
-  if (group.rank() == 0 && target.status == MORI_OK) apply_signal(s, word.address, signal, put.pe);
   return target.status;
 }
 

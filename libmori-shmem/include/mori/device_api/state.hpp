@@ -28,7 +28,8 @@ MORI_HOT mori_shmem_sync_v1* own_sync(const state& s) {
 }
 // Of a peer that reach() has accepted.
 MORI_HOT mori_shmem_sync_v1* peer_sync(const state& s, i32 pe) {
-  return device::pointer<mori_shmem_sync_v1>(device::pointer<const u64>(s.peer_bases)[pe]);
+  return device::pointer<mori_shmem_sync_v1>(
+      device::load_constant(device::pointer<const u64>(s.peer_bases) + pe));
 }
 MORI_HOT device::doorbell doorbell_of(mori_shmem_sync_v1* sync) {
   return {&sync->doorbell, &sync->waiter_count};
@@ -76,13 +77,13 @@ MORI_COLD i32 refuse(const state& s, i32 operation, const extent& what) {
     fault.awaited = device::address(what.symmetric);
     fault.seen = static_cast<u64>(device::pointer<const i32>(s.transports)[what.pe]);
   }
-  device::record_fault(s.fault, fault);
+  device::record_fault(limits_of(s), fault);
   return fault.status;
 }
 
 // Records a fault of an argument that is not an extent (an operation code, an alignment).
 MORI_COLD i32 refuse_argument(const state& s, i32 operation, i32 pe, u64 argument, u64 limit) {
-  device::record_fault(s.fault, {MORI_E_INVALID, operation, pe, argument, limit});
+  device::record_fault(limits_of(s), {MORI_E_INVALID, operation, pe, argument, limit});
   return MORI_E_INVALID;
 }
 
@@ -98,15 +99,15 @@ MORI_HOT u64 bytes_of(u64 count) {
   return count > ~u64{0} / sizeof(T) ? ~u64{0} : count * sizeof(T);
 }
 
-// The checks that every one-sided operation begins with.
+// The checks that every one-sided operation begins with. A base of 0 is a peer that is not mapped.
 MORI_HOT reached reach(const state& s, i32 operation, const extent& what) {
-  if (device::is_ended(limits_of(s))) return {0, ended_status(s)};
+  if (device::is_ended<device::scope::block>(limits_of(s))) return {0, ended_status(s)};
   // One comparison for both ends: a negative pe is a huge unsigned one.
   if (static_cast<u32>(what.pe) >= static_cast<u32>(s.pe_count) ||
-      !is_in_heap(s, what.symmetric, what.bytes) ||
-      device::pointer<const i32>(s.transports)[what.pe] != MORI_SHMEM_TRANSPORT_P2P)
+      !is_in_heap(s, what.symmetric, what.bytes))
     return {0, refuse(s, operation, what)};
-  const u64 base = device::pointer<const u64>(s.peer_bases)[what.pe];
+  const u64 base = device::load_constant(device::pointer<const u64>(s.peer_bases) + what.pe);
+  if (base == 0) return {0, refuse(s, operation, what)};
   return {base + (device::address(what.symmetric) - s.heap_base), MORI_OK};
 }
 
@@ -119,10 +120,8 @@ template <class T>
 MORI_HOT T* ptr(const state& s, T* symmetric, i32 pe) {
   if (static_cast<u32>(pe) >= static_cast<u32>(s.pe_count)) return nullptr;
   const u64 offset = device::address(symmetric) - s.heap_base;
-  const u64 base = device::pointer<const u64>(s.peer_bases)[pe];
-  if (offset >= s.heap_bytes || base == 0 ||
-      device::pointer<const i32>(s.transports)[pe] != MORI_SHMEM_TRANSPORT_P2P)
-    return nullptr;
+  const u64 base = device::load_constant(device::pointer<const u64>(s.peer_bases) + pe);
+  if (offset >= s.heap_bytes || base == 0) return nullptr;
   return device::pointer<T>(base + offset);
 }
 

@@ -7,19 +7,22 @@
 // on naturally aligned integers of 4 or 8 bytes. S is a scope, O an order.
 //
 // How data reaches another PE (the rule that every kernel follows):
-//   1. all lanes store their part of the data;
-//   2. each lane that stored executes fence<scope::system, order::release>();
-//   3. the group meets (group.sync());
-//   4. one lane stores the flag.
-// and on the other side: one lane loads the flag with acquire, the group meets,
-// each lane executes fence<scope::system, order::acquire>().
+//   1. all lanes of the group store their part of the data;
+//   2. publish(group): the lanes meet, then lane 0 executes a release fence at system
+//      scope (group.hpp);
+//   3. lane 0 stores the flag, or meets lane 0s of other groups, one of which stores it.
+// and on the other side: one lane loads the flag with acquire at system scope, then
+// the group meets.
 //
-// Why the fence comes before the flag and in each lane: a release *store*
-// orders only what its own lane did or had been told of by synchronisation. The
-// group barrier synchronises at block scope only; what the other lanes wrote has
-// to be pushed out at system scope by somebody. See atomic_amd.hpp and
-// atomic_nvidia.hpp for what that means on each GPU, and atomic_host.hpp for
-// the streaming stores of the host, which a release store does not order.
+// Why one lane's fence covers what the others stored: synchronisation is
+// transitive on all three processors. The meeting orders the other lanes'
+// stores before the fence, at block scope, and the fence orders all that came before
+// it, not its own lane's stores alone, before the flag. The same chain runs
+// backwards at the reader: its acquire empties the caches that the lanes of the group
+// share, and the meeting comes before their loads. A release *store* would do as well
+// as a fence and a store, but for the streaming stores of the host, which it
+// does not order. See atomic_amd.hpp, atomic_nvidia.hpp and atomic_host.hpp for
+// what that means on each.
 #pragma once
 
 #include <mori/device/core.hpp>

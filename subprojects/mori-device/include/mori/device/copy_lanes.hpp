@@ -58,4 +58,42 @@ MORI_DEVICE void copy(u32 rank, u32 size, u8* to, const u8* from, usz bytes) {
   if (head + done != bytes) copy_elements(rank, size, to + done, from + done, bytes - head - done);
 }
 
+// One source to `count` targets, lane i of the wave knowing target i: each chunk is read once. All
+// are aligned to 16 bytes, and so is the size. The loads of a round come before its stores, so
+// that a wave has four rows of chunks in flight however many targets there are.
+template <class Wave>
+MORI_DEVICE void copy_chunks_to_many(const Wave& wave, u32 count, u64 my_target,
+                                     const chunk16* from, usz chunk_count) {
+  const usz step = wave.size();
+  usz i = wave.rank();
+  MORI_NO_UNROLL
+  for (usz round = 0; round + 4 * step <= chunk_count; round += 4 * step, i += 4 * step) {
+    const chunk16 a = from[i];
+    const chunk16 b = from[i + step];
+    const chunk16 c = from[i + 2 * step];
+    const chunk16 d = from[i + 3 * step];
+    MORI_NO_UNROLL
+    for (u32 t = 0; t < count; ++t) {
+      auto* to = pointer<chunk16>(wave.broadcast(my_target, t));
+      to[i] = a;
+      to[i + step] = b;
+      to[i + 2 * step] = c;
+      to[i + 3 * step] = d;
+    }
+  }
+  // Rounds of one chunk per lane, of which the last may leave lanes without one.
+  MORI_NO_UNROLL
+  for (usz round = chunk_count / (4 * step) * (4 * step); round < chunk_count;
+       round += step, i += step) {
+    const bool is_mine = i < chunk_count;
+    chunk16 a{};
+    if (is_mine) a = from[i];
+    MORI_NO_UNROLL
+    for (u32 t = 0; t < count; ++t) {
+      auto* to = pointer<chunk16>(wave.broadcast(my_target, t));
+      if (is_mine) to[i] = a;
+    }
+  }
+}
+
 }  // namespace mori::device::lanes

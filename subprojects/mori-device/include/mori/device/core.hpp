@@ -19,6 +19,7 @@
 #define MORI_TARGET_HOST 1
 #endif
 
+// MORI_ARGUMENT: a kernel's parameter, read where the driver put it and never copied.
 // MORI_DEVICE: a function that kernels call. MORI_SHARED: a variable that the
 // lanes of a block share (on the host a block has one lane, so it is an
 // ordinary local). MORI_HOT: inlined whatever the optimiser thinks. MORI_OUTLINE:
@@ -32,6 +33,11 @@
 #define MORI_COLD __attribute__((device)) inline
 #define MORI_SHARED __attribute__((shared))
 #define MORI_GLOBAL __attribute__((global))
+#if defined(__CUDACC__)
+#define MORI_ARGUMENT __grid_constant__
+#else
+#define MORI_ARGUMENT
+#endif
 #define MORI_NO_UNROLL _Pragma("unroll 1")
 #else
 #define MORI_DEVICE inline
@@ -104,6 +110,18 @@ MORI_HOT T* pointer(u64 address) {
 template <class T>
 MORI_HOT u64 address(T* p) {
   return static_cast<u64>(reinterpret_cast<uptr>(p));
+}
+
+// Loads a word that nobody writes while kernels run (a table that was made before): the compiler may
+// keep it over waits and fences.
+MORI_HOT u64 load_constant(const u64* word) {
+#if defined(MORI_TARGET_NVIDIA)
+  u64 value;
+  asm("ld.global.nc.b64 %0, [%1];" : "=l"(value) : "l"(word));
+  return value;
+#else
+  return *word;
+#endif
 }
 
 template <class To, class From>

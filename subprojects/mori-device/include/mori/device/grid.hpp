@@ -1,8 +1,15 @@
-// grid.hpp - all blocks of a launch: which one am I, and a barrier over all of
-// them. On the host the grid is the worker pool, block i its worker i.
+// grid.hpp - all blocks of a launch: which one am I, and how all of them meet. On
+// the host the grid is the worker pool, block i its worker i.
+//
+//   sync()             all blocks wait for all
+//   sync_after(body)   the last block to come runs body() while the others wait
+//   finish(body)       the last block to come runs body(), the others are done
+//
+// So what one block has to do between two phases (an exchange with peers, say)
+// costs one meeting, not two, and none at the end of a kernel.
 //
 // A launch must have all its blocks resident at once (the runtime clamps the
-// count), since sync() waits for all of them. It gives up, with false, when the
+// count), since they wait for each other. A wait gives up, with false, when the
 // context is aborted or the budget has passed; the kernel then has to return.
 #pragma once
 
@@ -35,35 +42,70 @@ class grid {
 
   // All lanes of all blocks meet; what they stored before is seen by all after.
   [[nodiscard]] MORI_DEVICE bool sync() const {
+    return sync_after([this] { return block{}.broadcast(is_ended(limits()) ? 0u : 1u) != 0; });
+  }
+
+  // The last block to come, which sees what all stored, runs body(): all its lanes, the same
+  // answer on each. False ends the kernel (the context has ended then): the others give up too.
+  template <class Body>
+  [[nodiscard]] MORI_DEVICE bool sync_after(Body body) const {
     const block b;
-    // What the other lanes stored is pushed out by themselves; see atomic.hpp.
-    if constexpr (!block::single) fence<scope::device, order::release>();
-    b.sync();
+    const arrival mine = arrive();
+    if (mine.is_last != 0) {
+      if (!body()) return false;
+      b.sync();
+      if (b.rank() == 0) open();
+      return true;
+    }
     u32 met = 0;
-    if (b.rank() == 0) met = meet() ? 1 : 0;
-    met = b.broadcast(met);
-    if constexpr (!block::single) fence<scope::device, order::acquire>();
-    return met != 0;
+    if (b.rank() == 0) met = wait_for_next(mine.generation) ? 1 : 0;
+    return b.broadcast(met) != 0;
+  }
+
+  template <class Body>
+  MORI_DEVICE void finish(Body body) const {
+    if (arrive().is_last == 0) return;
+    if (block{}.rank() == 0) open();
+    body();
   }
 
  private:
-  // The last to arrive resets the count and opens the next generation.
-  MORI_DEVICE bool meet() const {
-    if (block_count() == 1) return !is_ended(limits());
-    auto* words = pointer<mori_device_grid_barrier>(launch_->barrier);
-    const doorbell bell{&words->doorbell, &words->waiter_count};
-    const u32 generation = load<scope::device, order::relaxed>(&words->generation);
-    const u32 before = fetch_add<scope::device, order::acq_rel>(&words->arrived, 1u);
-    if (before + 1 == block_count()) {
-      store<scope::device, order::relaxed>(&words->arrived, 0u);
-      fetch_add<scope::system, order::seq_cst>(&words->generation, 1u);
-      ring_doorbell(bell);
-      return !is_ended(limits());
+  struct arrival {
+    u32 is_last;
+    u32 generation;
+  };
+
+  MORI_HOT mori_device_grid_barrier* words() const {
+    return pointer<mori_device_grid_barrier>(launch_->barrier);
+  }
+  MORI_HOT doorbell bell() const { return {&words()->doorbell, &words()->waiter_count}; }
+
+  // The block's lanes meet first; lane 0 then speaks for them all (see atomic.hpp).
+  MORI_DEVICE arrival arrive() const {
+    const block b;
+    b.sync();
+    arrival mine{1, 0};
+    if (b.rank() == 0 && block_count() > 1) {
+      mine.generation = load<scope::device, order::relaxed>(&words()->generation);
+      const u32 before = fetch_add<scope::device, order::acq_rel>(&words()->arrived, 1u);
+      mine.is_last = before + 1 == block_count() ? 1 : 0;
     }
+    return b.broadcast(mine);
+  }
+
+  // The count starts again, then the next generation begins: nothing is reset between launches.
+  MORI_DEVICE void open() const {
+    if (block_count() == 1) return;
+    store<scope::device, order::relaxed>(&words()->arrived, 0u);
+    fetch_add<scope::device, order::seq_cst>(&words()->generation, 1u);
+    ring_doorbell(bell());
+  }
+
+  MORI_DEVICE bool wait_for_next(u32 generation) const {
     const wait_subject subject{MORI_SHMEM_OP_BARRIER, launch_->pe, u64{generation} + 1};
-    return wait_until(
-               &words->generation, [generation](u32 now) { return now != generation; }, limits(),
-               subject, bell)
+    return wait_until<scope::device>(
+               &words()->generation, [generation](u32 now) { return now != generation; }, limits(),
+               subject, bell())
         .met;
   }
 

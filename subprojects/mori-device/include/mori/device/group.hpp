@@ -3,6 +3,7 @@
 // device functions are written once over `Group`:
 //
 //   broadcast(value, root)  reduce_add(value)  exclusive_scan(value) -> {before, total}
+//   publish(group)          before a flag tells a peer of the group's stores
 //
 // and wave also has ballot(flag) and shuffle(value, lane). Values are integers,
 // floats or plain structs of 4 to 16 bytes. All lanes of the group must call, in the same
@@ -134,5 +135,16 @@ struct block {
     }
   }
 };
+
+// What the lanes of the group stored before is ordered, at system scope, before what lane 0 stores
+// after. See atomic.hpp.
+template <class Group>
+MORI_HOT void publish(const Group& group) {
+  if constexpr (!Group::single) {
+    lane::drain_stores();
+    group.sync();
+  }
+  if (group.rank() == 0) fence<scope::system, order::release>();
+}
 
 }  // namespace mori::device

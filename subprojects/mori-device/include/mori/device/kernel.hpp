@@ -59,10 +59,11 @@
 
 #else
 
-#define MORI_KERNEL(name, args_type, body)                                                  \
-  extern "C" MORI_GLOBAL void name(const args_type args, const mori_device_launch launch) { \
-    body(::mori::device::grid(launch, ::mori::device::lane::grid_rank()), args);            \
-  }                                                                                         \
+#define MORI_KERNEL(name, args_type, body)                                          \
+  extern "C" MORI_GLOBAL void name(const MORI_ARGUMENT args_type args,              \
+                                   const MORI_ARGUMENT mori_device_launch launch) { \
+    body(::mori::device::grid(launch, ::mori::device::lane::grid_rank()), args);    \
+  }                                                                                 \
   static_assert(true, "a semicolon may follow")
 
 #endif

@@ -18,5 +18,6 @@ MORI_HOT u32 broadcast(u32 word, u32) { return word; }
 MORI_HOT u32 block_rank() { return 0; }
 MORI_HOT u32 block_size() { return 1; }
 MORI_HOT void block_sync() {}
+MORI_HOT void drain_stores() {}
 
 }  // namespace mori::device::lane

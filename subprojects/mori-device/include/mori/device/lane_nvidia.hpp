@@ -49,6 +49,8 @@ MORI_HOT u32 grid_rank() {
   asm("mov.u32 %0, %%ctaid.x;" : "=r"(r));
   return r;
 }
+// Nothing: the fence that follows the meeting is cumulative by the PTX memory model.
+MORI_HOT void drain_stores() {}
 MORI_HOT void block_sync() { asm volatile("barrier.sync 0;" ::: "memory"); }
 
 }  // namespace mori::device::lane

@@ -7,15 +7,18 @@
 //            pool->launch(MORI_KERNEL_HANDLE(mori_x_fill), {.block_count = 8}, args));
 //
 // Back ends answer with a reason instead of being compiled out: probe() says what
-// was tried and found. The host back end runs kernels on a pool of worker threads;
-// kernels for AMD and NVIDIA are compiled and checked, running them is not part of this version.
+// was tried and found. The host back end runs kernels on a pool of worker threads, to their end.
+// The GPU back ends enqueue them on a stream: options.images is the code that a library
+// embeds (MORI_DEVICE_IMAGES below), options.kernels what is loaded at create.
 #pragma once
 
 #include <mori/base/result.hpp>
+#include <mori/device/gpu.hpp>
 #include <mori/device/launch.hpp>
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <type_traits>
 
@@ -51,10 +54,17 @@ struct runtime_options {
   int32_t backend = 0;        // MORI_BACKEND_*; auto is the host
   uint32_t worker_count = 1;  // host threads; 1: kernels run on the calling thread
   std::string name = "mori";  // prefix of the threads' names
+  // GPUs only. The device (null: the current one), how many PEs share it, the code.
+  std::shared_ptr<device::gpu> gpu;
+  uint32_t sharer_count = 1;
+  std::span<const device_image> images;
+  std::span<const kernel> kernels;
 };
 
 struct launch_options {
   uint32_t block_count = 1;  // a request: clamped to what runs at once
+  uint32_t wave_count = 0;   // waves of a block, a request (GPUs); 0: 8
+  void* stream = nullptr;    // GPUs
   int32_t pe = -1;           // named by a fault of the grid barrier
   uint64_t abort_word = 0;   // the next four as in mori_shmem_device_state_v1
   uint64_t fault = 0;
@@ -63,7 +73,8 @@ struct launch_options {
 };
 
 // Runs kernels of one context. One launch at a time: concurrent calls wait for
-// each other. Everything is made at create; launch() allocates nothing.
+// each other on the host, and must be on one stream, or ordered, on GPUs. Everything is made at
+// create; launch() allocates nothing.
 class runtime {
  public:
   static base::result<std::unique_ptr<runtime>> create(const runtime_options& options);
@@ -72,7 +83,7 @@ class runtime {
   virtual int32_t backend() const = 0;
   virtual uint32_t worker_count() const = 0;
 
-  // Runs the kernel to its end and returns the number of blocks it had.
+  // Runs the kernel to its end (host) or enqueues it (GPUs); returns the number of blocks it has.
   template <class Args>
   base::result<uint32_t> launch(const kernel& what, const launch_options& options,
                                 const Args& args) {
@@ -106,6 +117,17 @@ class runtime {
 #define MORI_KERNEL_DECLARE_V4(name)
 #define MORI_KERNEL_V4(name) nullptr
 #endif
+
+// MORI_DEVICE_IMAGES_DECLARE(set); at global scope, then MORI_DEVICE_IMAGES(set) is the span of
+// images that tools/embed_images.py made for the library: empty where no GPU compiler was found.
+#define MORI_DEVICE_IMAGES_DECLARE(set)                     \
+  extern "C" {                                              \
+  extern const ::mori::device::device_image set##_images[]; \
+  extern const uint64_t set##_image_count;                  \
+  }                                                         \
+  static_assert(true, "a semicolon may follow")
+#define MORI_DEVICE_IMAGES(set) \
+  std::span<const ::mori::device::device_image>(set##_images, set##_image_count)
 
 // MORI_KERNEL_DECLARE(name); at global scope, then MORI_KERNEL_HANDLE(name) is a `kernel`.
 #define MORI_KERNEL_DECLARE(name)                   \

@@ -8,7 +8,8 @@
 //   host    spins `spin_count` polls, yields a few times, then sleeps on a
 //           doorbell (a futex word) for at most about 1 ms at a time, so that a
 //           ring that was missed costs no more than that;
-//   GPUs    sleep between polls, doubling up to about a microsecond.
+//   GPUs    poll for about half a millisecond, then sleep between polls, up to
+//           about a microsecond at a time.
 //
 // How a writer wakes a sleeper: after its store it calls ring_doorbell(), which
 // costs one load when nobody sleeps. Needed order (store, then load of
@@ -69,10 +70,13 @@ struct fault_record {
   u64 seen;
 };
 
-// Records the first fault of a context; later ones are dropped.
-MORI_COLD void record_fault(u64 fault_address, const fault_record& what) {
-  if (fault_address == 0) return;
-  auto* fault = pointer<mori_shmem_fault>(fault_address);
+// Records the first fault of a context; later ones are dropped. On GPUs the record is in host
+// memory, which is slow to read, so the abort word, which is near, is set too: is_ended() looks
+// at nothing else there. (Two kernels of one GPU may claim the record at once; the host never
+// claims it, since atomics of both sides on one word are not promised over every bus.)
+MORI_COLD void record_fault(const wait_limits& limits, const fault_record& what) {
+  if (limits.fault == 0) return;
+  auto* fault = pointer<mori_shmem_fault>(limits.fault);
   u64 free = 0;
   if (!compare_exchange<scope::system, order::acquire, u64>(&fault->claimed, free, 1)) return;
   fault->status = what.status;
@@ -82,6 +86,10 @@ MORI_COLD void record_fault(u64 fault_address, const fault_record& what) {
   fault->awaited = what.awaited;
   fault->seen = what.seen;
   store<scope::system, order::release, u64>(&fault->claimed, 2);
+#if !defined(MORI_TARGET_HOST)
+  if (limits.abort_word != 0)
+    store<scope::system, order::relaxed, u64>(pointer<u64>(limits.abort_word), 1);
+#endif
 }
 
 // Whether the PE that a wait names is known to have left: it will never come.
@@ -90,19 +98,36 @@ MORI_HOT bool has_left(const wait_limits& limits, i32 pe) {
          load<scope::system, order::acquire>(pointer<const u32>(limits.peer_left) + pe) != 0;
 }
 
-// True once the context is aborted or has faulted.
+// True once the context is aborted or has faulted. S says how fresh the answer is: at block scope
+// a GPU may answer from its nearest cache, which it empties with each acquire, at a tenth of the
+// cost; good enough before an operation, not in a wait.
+template <scope S = scope::system>
 MORI_HOT bool is_ended(const wait_limits& limits) {
-  if (limits.abort_word != 0 &&
-      load<scope::system, order::relaxed>(pointer<const u64>(limits.abort_word)) != 0)
+  if (limits.abort_word != 0 && load<S, order::relaxed>(pointer<const u64>(limits.abort_word)) != 0)
     return true;
-  return limits.fault != 0 && load<scope::system, order::relaxed>(
-                                  &pointer<const mori_shmem_fault>(limits.fault)->claimed) != 0;
+#if defined(MORI_TARGET_HOST)
+  return limits.fault != 0 &&
+         load<S, order::relaxed>(&pointer<const mori_shmem_fault>(limits.fault)->claimed) != 0;
+#else
+  return false;
+#endif
 }
 
 MORI_HOT void ring_doorbell(const doorbell& bell) { pause::ring(bell.word, bell.waiter_count); }
 
+// Stores a word that somebody may sleep on, ordered as O. On the host an exchange: the full barrier
+// that ring_doorbell() asks for.
+template <order O>
+MORI_HOT void store_signal(u64* word, u64 value) {
+#if defined(MORI_TARGET_HOST)
+  exchange<scope::system, order::acq_rel>(word, value);
+#else
+  store<scope::system, O>(word, value);
+#endif
+}
+
 // One lane waits. Kept out of line of the first poll: the common case is "already there".
-template <class T, class Met>
+template <scope S, class T, class Met>
 MORI_COLD wait_result<T> wait_slowly(const T* word, Met met, const wait_limits& limits,
                                      const wait_subject& subject, const doorbell& bell) {
   pause::state pauses(limits.spin_count, bell.word, bell.waiter_count);
@@ -111,7 +136,7 @@ MORI_COLD wait_result<T> wait_slowly(const T* word, Met met, const wait_limits& 
     // Read before the word: what a PE stored before it left still counts.
     const bool clock_due = pauses.is_clock_due();
     const bool left = clock_due && has_left(limits, subject.pe);
-    const T seen = load<scope::system, order::acquire>(word);
+    const T seen = load<S, order::acquire>(word);
     if (met(seen)) return {seen, true};
     if (clock_due) {
       if (is_ended(limits)) return {seen, false};
@@ -120,25 +145,25 @@ MORI_COLD wait_result<T> wait_slowly(const T* word, Met met, const wait_limits& 
       const bool expired = now_ns - start_ns >= limits.budget_ns;
       if (left || expired) {
         if (left || limits.timeout_is_fault)
-          record_fault(limits.fault, {left ? MORI_E_PEER_DEAD : MORI_E_TIMEOUT, subject.operation,
-                                      subject.pe, subject.awaited, static_cast<u64>(seen)});
+          record_fault(limits, {left ? MORI_E_PEER_DEAD : MORI_E_TIMEOUT, subject.operation,
+                                subject.pe, subject.awaited, static_cast<u64>(seen)});
         return {seen, false};
       }
     }
-    pauses.next([&] { return met(load<scope::system, order::acquire>(word)); });
+    pauses.next([&] { return met(load<S, order::acquire>(word)); });
   }
 }
 
-// One lane waits until met(value of *word).
-template <class T, class Met>
+// One lane waits until met(value of *word); S is the scope of whoever writes the word.
+template <scope S = scope::system, class T, class Met>
 MORI_HOT wait_result<T> wait_until(const T* word, Met met, const wait_limits& limits,
                                    const wait_subject& subject, const doorbell& bell) {
-  const T seen = load<scope::system, order::acquire>(word);
+  const T seen = load<S, order::acquire>(word);
   if (met(seen)) return {seen, true};
-  return wait_slowly(word, met, limits, subject, bell);
+  return wait_slowly<S>(word, met, limits, subject, bell);
 }
 
-// A group waits: lane 0 polls, all lanes get the result and have acquired.
+// A group waits: lane 0 polls, and what it acquired holds for all lanes, which meet after it.
 template <class Group, class T, class Met>
 MORI_HOT wait_result<T> group_wait_until(const Group& group, const T* word, Met met,
                                          const wait_limits& limits, const wait_subject& subject,
@@ -149,7 +174,7 @@ MORI_HOT wait_result<T> group_wait_until(const Group& group, const T* word, Met 
     wait_result<T> result{};
     if (group.rank() == 0) result = wait_until(word, met, limits, subject, bell);
     result = group.broadcast(result);
-    fence<scope::system, order::acquire>();
+    group.sync();
     return result;
   }
 }
