@@ -300,6 +300,7 @@ TEST_CASE("device api: PEs that do not exist or are not mapped") {
        {MORI_SHMEM_TRANSPORT_NONE, MORI_SHMEM_TRANSPORT_RDMA, MORI_SHMEM_TRANSPORT_TCP}) {
     CAPTURE(transport);
     me.transports[2] = transport;
+    me.peer_bases[2] = 0;  // an address means P2P
     me.fault = {};
     CHECK(api::atomic_add(lane, me.state, user<uint64_t>(me), uint64_t{1}, 2) ==
           MORI_E_UNAVAILABLE);

@@ -8,6 +8,7 @@
  */
 #include <mori/ep.h>
 #include <mori/shmem.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -25,7 +26,8 @@ static const int32_t routing[1];
 typedef struct subject {
   const char* name;
   uint64_t size_bytes;
-  int is_report; /* the library writes it */
+  uint64_t first_bytes; /* its size in the first release */
+  int is_report;        /* the library writes it */
   void (*fill)(void* in_struct);
   mori_status (*call)(void* in_struct, mori_error* error);
 } subject;
@@ -161,12 +163,16 @@ static mori_status call_combine_result(void* in_struct, mori_error* error) {
   return status == MORI_OK ? mori_ep_combine(ep, &args, in_struct, error) : status;
 }
 
-#define SUBJECT(type, is_report, fill, call) {#type, sizeof(type), is_report, fill, call}
+#define SUBJECT(type, is_report, fill, call) \
+  {#type, sizeof(type), sizeof(type), is_report, fill, call}
+/* A struct that has grown: `added` is its first later field. */
+#define GROWN(type, added, is_report, fill, call) \
+  {#type, sizeof(type), offsetof(type, added), is_report, fill, call}
 static const subject subjects[] = {
     SUBJECT(mori_log_record, 1, fill_nothing, call_shmem_log),
     SUBJECT(mori_log_record, 1, fill_nothing, call_ep_log),
     SUBJECT(mori_shmem_options, 0, fill_options, call_create),
-    SUBJECT(mori_shmem_report, 1, fill_nothing, call_info),
+    GROWN(mori_shmem_report, gpu_ordinal, 1, fill_nothing, call_info),
     SUBJECT(mori_shmem_peer_report, 1, fill_nothing, call_peer_info),
     SUBJECT(mori_shmem_put_signal_args, 0, fill_put_signal, call_put_signal),
     SUBJECT(mori_shmem_atomic_args, 0, fill_atomic, call_atomic),
@@ -229,7 +235,8 @@ static void check_subject(const subject* about) {
        about->is_report ? MORI_OK : MORI_E_VERSION},
       {"dirt just past struct_size is not looked at", size, FILLER, MORI_OK},
       {"zero", 0, 0, MORI_E_INVALID},
-      {"shorter than the first release by one", size - 1, 0, MORI_E_INVALID},
+      {"the first release's", about->first_bytes, 0, MORI_OK},
+      {"shorter than the first release by one", about->first_bytes - 1, 0, MORI_E_INVALID},
       {"absurd", UINT64_MAX, 0, MORI_E_INVALID},
   };
   mori_error error = MORI_ERROR_INIT;

@@ -107,8 +107,7 @@ def sanitized(name, sanitizers, environment):
     )
 
 
-# The same folder and prefix as python/setup_env.sh, which installs the package from it. GPU kernels
-# have a build of their own.
+# The same folder and prefix as python/setup_env.sh, which installs the package from it.
 RELEASE_OPTIONS = (
     "--buildtype=release",
     "--prefix=/usr",
@@ -119,8 +118,6 @@ RELEASE_OPTIONS = (
     "-Dtests=enabled",
     "-Dconsumers=enabled",
     "-Dmodules=enabled",
-    "-Damd=disabled",
-    "-Dnvidia=disabled",
 )
 
 

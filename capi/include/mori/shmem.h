@@ -90,7 +90,8 @@ typedef struct mori_shmem_options {
   uint64_t struct_size;
   int32_t pe;                    /* 0 .. pe_count - 1                        */
   int32_t pe_count;              /* 1 .. 4096, the same on all PEs           */
-  int32_t backend;               /* MORI_BACKEND_*; auto picks the host      */
+  int32_t backend;               /* MORI_BACKEND_*; auto: env MORI_BACKEND,
+                                    else host. GPU: thread's current device  */
   int32_t heap_mode;             /* MORI_SHMEM_HEAP_*                        */
   uint64_t heap_bytes;           /* per PE, same on all; default: env
                                     MORI_SHMEM_HEAP_SIZE ("6G", "512MiB"),
@@ -126,6 +127,9 @@ typedef struct mori_shmem_report {
   int32_t queue_pair_per_pe_count;
   int32_t worker_count;
   uint64_t wait_timeout_ns;
+  int32_t gpu_ordinal;        /* as the driver numbers it; -1: host          */
+  int32_t gpu_sharer_count;   /* PEs that share this GPU, or this PE's part of
+                                 it where MPS sets parts apart; 0: host      */
 } mori_shmem_report;
 
 /* Report of mori_shmem_peer_info. */

@@ -83,7 +83,7 @@ typedef struct mori_shmem_device_state_v1 {
   int32_t pe_count;
   uint64_t heap_base;      /* own heap; starts with mori_shmem_sync_v1       */
   uint64_t heap_bytes;
-  uint64_t peer_bases;     /* address of uint64_t[pe_count]; 0: not mapped   */
+  uint64_t peer_bases;     /* address of uint64_t[pe_count]; 0: not P2P      */
   uint64_t transports;     /* address of int32_t[pe_count]                   */
   uint64_t fault;          /* address of the context's mori_shmem_fault      */
   uint64_t abort_word;     /* address of uint64_t; non-zero ends every wait  */

@@ -17,7 +17,7 @@ namespace {
 
 constexpr unsigned handle_kind = 1;
 constexpr unsigned lease_kind = 3;  // 2: mori_ep
-constexpr uint32_t abi_level = 1;
+constexpr uint32_t abi_level = 2;
 
 // Never destroyed: calls may come during static destruction.
 base::handle_table<context, mori_shmem>& contexts() {
@@ -159,7 +159,8 @@ mori_status mori_shmem_pe_count(const mori_shmem* in_shmem, int32_t* out_pe_coun
 mori_status mori_shmem_info(const mori_shmem* in_shmem, mori_shmem_report* out_report,
                             mori_error* error) {
   return on(in_shmem, error, [&](context& c) -> base::status {
-    return base::write_struct(out_report, "mori_shmem_report", c.info());
+    return base::write_struct(out_report, "mori_shmem_report", c.info(),
+                              offsetof(mori_shmem_report, gpu_ordinal));
   });
 }
 
@@ -229,12 +230,8 @@ mori_status mori_shmem_barrier_all(mori_shmem* in_shmem, mori_error* error) {
 }
 
 mori_status mori_shmem_barrier_on_stream(mori_shmem* in_shmem, void* in_stream, mori_error* error) {
-  return on_sound(in_shmem, error, [&](context& c) -> base::status {
-    if (in_stream != nullptr)
-      return base::fail(MORI_E_INVALID, "stream {} given: the host backend has no streams",
-                        static_cast<const void*>(in_stream));
-    return c.barrier_all();
-  });
+  return on_sound(in_shmem, error,
+                  [&](context& c) -> base::status { return c.barrier_on_stream(in_stream); });
 }
 
 mori_status mori_shmem_put(mori_shmem* in_shmem, void* in_target, const void* in_source,

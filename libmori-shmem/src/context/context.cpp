@@ -2,6 +2,8 @@
 #include "context/context.hpp"
 
 #include "context/agreement.hpp"
+#include "context/gpu_engine.hpp"
+#include "context/host_engine.hpp"
 
 #include <mori/base/log.hpp>
 
@@ -19,11 +21,12 @@ struct terms {
   uint32_t device_level;
   int32_t heap_mode;
   int32_t disable_p2p;
-  int32_t reserved;
+  int32_t backend;
 };
 
 base::status verify_terms(link::group& group, const settings& with, base::deadline until) {
-  const terms mine{with.heap_bytes, MORI_SHMEM_DEVICE_LEVEL, with.heap_mode, with.disable_p2p, 0};
+  const terms mine{with.heap_bytes, MORI_SHMEM_DEVICE_LEVEL, with.heap_mode, with.disable_p2p,
+                   with.backend};
   MORI_TRY(const auto all, exchange(group, mine, until));
   for (int pe = 1; pe < group.size(); ++pe) {
     const terms& first = all[0];
@@ -37,6 +40,10 @@ base::status verify_terms(link::group& group, const settings& with, base::deadli
     if (other.disable_p2p != first.disable_p2p)
       return base::fail(MORI_E_MISMATCH, "disable_p2p differs: {} on PE 0, {} on PE {}",
                         first.disable_p2p, other.disable_p2p, pe);
+    if (other.backend != first.backend)
+      return base::fail(MORI_E_MISMATCH, "backend differs: {} on PE 0, {} on PE {}",
+                        device::backend_name(first.backend), device::backend_name(other.backend),
+                        pe);
     if (other.device_level != first.device_level)
       return base::fail(MORI_E_MISMATCH, "device protocol level differs: {} on PE 0, {} on PE {}",
                         first.device_level, other.device_level, pe);
@@ -74,12 +81,10 @@ base::result<std::shared_ptr<context>> context::create(const link::unique_id& id
   if (auto same = verify_terms(*group, with, until); !same) return leave_on_failure(same.error());
   const auto cores = node_core_count(*group, until);
   if (!cores) return leave_on_failure(cores.error());
-  auto memory = node_memory::create(*group, with, until);
-  if (!memory) return leave_on_failure(memory.error());
-
-  std::shared_ptr<context> made(new context(with, *cores, std::move(group), std::move(*memory)));
+  std::shared_ptr<context> made(new context(with, *cores, std::move(group)));
+  auto ready = made->attach(until);
   // Nobody may touch a heap before its owner is done with it.
-  auto ready = made->group_->barrier(until);
+  if (ready) ready = made->group_->barrier(until);
   if (!ready) {
     made->shut_down();
     return std::move(ready.error());
@@ -87,48 +92,53 @@ base::result<std::shared_ptr<context>> context::create(const link::unique_id& id
   return made;
 }
 
-context::context(const settings& with, int node_core_count, std::unique_ptr<link::group> group,
-                 node_memory memory)
+context::context(const settings& with, int node_core_count, std::unique_ptr<link::group> group)
     : settings_(with),
+      core_for_each_pe_(node_core_count >= static_cast<int>(group->local_ranks().size())),
       group_(std::move(group)),
-      memory_(std::move(memory)),
       heap_(heap_header_bytes, with.heap_bytes) {
   const int local = static_cast<int>(group_->local_ranks().size());
   const cpu_set_t own = usable_cores();
   if (settings_.worker_count == 0)
     settings_.worker_count = std::clamp(node_core_count / local, 1, std::max(1, CPU_COUNT(&own)));
-  fill_state(node_core_count >= local);
-  watch_group();
 }
 
-void context::fill_state(bool core_for_each_pe) {
-  for (const peer_access& peer : memory_.peers()) {
-    peer_bases_.push_back(peer.base);
-    transports_.push_back(peer.transport);
+// The heap and what works on it. Collective.
+base::status context::attach(base::deadline until) {
+  if (settings_.backend == MORI_BACKEND_HOST) {
+    MORI_TRY(auto memory, node_memory::create(*group_, settings_, until));
+    engine_ = std::make_unique<host_engine>(*memory, health_);
+    memory_ = std::move(memory);
+  } else {
+    MORI_TRY(auto memory, gpu_heap::create(*group_, settings_, until));
+    auto made = gpu_engine::create(settings_, *memory);
+    MORI_CHECK(agree(*group_, made ? base::status() : base::status(made.error()), until));
+    engine_ = std::move(*made);
+    memory_ = std::move(memory);
+    health_.watch(engine_->kernel_record(), [this] { engine_->end_waits(); });
   }
-  peer_left_.assign(memory_.peers().size(), 0);
+  fill_state();
+  watch_group();
+  return {};
+}
+
+void context::fill_state() {
   state_.struct_size = sizeof state_;
   state_.level = MORI_SHMEM_DEVICE_LEVEL;
-  state_.backend = MORI_BACKEND_HOST;
+  state_.backend = settings_.backend;
   state_.my_pe = settings_.pe;
   state_.pe_count = settings_.pe_count;
-  state_.heap_base = reinterpret_cast<uint64_t>(memory_.own_heap());
+  state_.heap_base = memory_->heap_base();
   state_.heap_bytes = settings_.heap_bytes;
-  state_.peer_bases = reinterpret_cast<uint64_t>(peer_bases_.data());
-  state_.transports = reinterpret_cast<uint64_t>(transports_.data());
-  state_.fault = reinterpret_cast<uint64_t>(health_.record());
-  state_.abort_word = reinterpret_cast<uint64_t>(health_.abort_word());
   state_.wait_budget_ns = settings_.wait_timeout_ns;
   // A poll is some nanoseconds. With a core for each PE the answer comes in
   // microseconds; with fewer, the peer needs ours, so give it up soon.
-  state_.spin_count = core_for_each_pe ? 4000 : 100;
-  state_.peer_left = reinterpret_cast<uint64_t>(peer_left_.data());
+  state_.spin_count = core_for_each_pe_ ? 4000 : 100;
+  engine_->place(state_);
 }
 
 void context::watch_group() {
-  group_->on_leave([this](int rank) {
-    __atomic_store_n(&peer_left_[static_cast<size_t>(rank)], 1u, __ATOMIC_RELEASE);
-  });
+  group_->on_leave([this](int rank) { engine_->mark_left(rank); });
   group_->on_fault([this](const link::group_fault& fault) {
     // The group has told everybody already.
     health_.take_announcement();
@@ -176,7 +186,7 @@ mori_shmem_report context::info() const {
   const auto local = group_->local_ranks();
   report.local_pe = static_cast<int32_t>(std::ranges::find(local, settings_.pe) - local.begin());
   report.local_pe_count = static_cast<int32_t>(local.size());
-  report.backend = MORI_BACKEND_HOST;
+  report.backend = settings_.backend;
   report.heap_mode = settings_.heap_mode;
   report.heap_bytes = settings_.heap_bytes;
   const std::lock_guard guard(heap_lock_);
@@ -187,12 +197,14 @@ mori_shmem_report context::info() const {
   report.queue_pair_per_pe_count = settings_.queue_pair_per_pe_count;
   report.worker_count = settings_.worker_count;
   report.wait_timeout_ns = settings_.wait_timeout_ns;
+  report.gpu_ordinal = engine_->gpu_ordinal();
+  report.gpu_sharer_count = engine_->gpu_sharer_count();
   return report;
 }
 
 base::result<mori_shmem_peer_report> context::peer_info(int pe) const {
   MORI_CHECK(check_pe(pe));
-  const peer_access& peer = memory_.peers()[static_cast<size_t>(pe)];
+  const peer_access& peer = memory_->peers()[static_cast<size_t>(pe)];
   mori_shmem_peer_report report{};
   report.struct_size = sizeof report;
   report.pe = pe;

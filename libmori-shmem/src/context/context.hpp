@@ -1,6 +1,7 @@
 // context.hpp - one PE of one group: membership (link::group), the node's
 // mapped heaps, the own heap's bookkeeping, the sticky fault and the state that
-// kernels get. C handles point here (capi/shmem.cpp). context.cpp makes and
+// kernels get. What depends on where the heap is lies behind heap_memory and engine.
+// C handles point here (capi/shmem.cpp). context.cpp makes and
 // ends it, memory.cpp allocates, operations.cpp moves data.
 //
 // Locks: collective_lock_ orders the collective allocations of this PE and may
@@ -8,8 +9,9 @@
 // orders host barriers and registered_lock_ guards the registrations.
 #pragma once
 
+#include "context/engine.hpp"
 #include "context/health.hpp"
-#include "context/node_memory.hpp"
+#include "context/heap_memory.hpp"
 #include "context/settings.hpp"
 #include "heap/heap.hpp"
 
@@ -17,7 +19,6 @@
 #include <mori/base/result.hpp>
 #include <mori/link/group.hpp>
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -63,11 +64,12 @@ class context {
   base::result<uint64_t> atomic(const mori_shmem_atomic_args& with);
   base::result<uint64_t> wait_until(const mori_shmem_wait_args& with);
   base::status quiet();
+  base::status barrier_on_stream(void* stream);
 
  private:
-  context(const settings& with, int node_core_count, std::unique_ptr<link::group> group,
-          node_memory memory);
-  void fill_state(bool core_for_each_pe);
+  context(const settings& with, int node_core_count, std::unique_ptr<link::group> group);
+  base::status attach(base::deadline until);
+  void fill_state();
   void watch_group();
 
   base::status check_pe(int pe) const;
@@ -81,12 +83,11 @@ class context {
   base::status sticky(base::status outcome, int32_t operation);
 
   settings settings_;
+  const bool core_for_each_pe_;
   health health_;
   std::unique_ptr<link::group> group_;
-  node_memory memory_;
-  std::vector<uint64_t> peer_bases_;
-  std::vector<int32_t> transports_;
-  std::vector<uint32_t> peer_left_;
+  std::unique_ptr<heap_memory> memory_;
+  std::unique_ptr<engine> engine_;
   mori_shmem_device_state_v1 state_{};
 
   std::mutex collective_lock_;

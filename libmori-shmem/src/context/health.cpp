@@ -43,6 +43,11 @@ std::string describe(const mori_shmem_fault& record) {
   }
 }
 
+void health::watch(const mori_shmem_fault* kernel_record, std::function<void()> end_waits) {
+  kernel_record_ = kernel_record;
+  end_waits_ = std::move(end_waits);
+}
+
 bool health::raise(const base::failure& why, int32_t operation, int pe) {
   bool mine = false;
   {
@@ -61,10 +66,14 @@ bool health::raise(const base::failure& why, int32_t operation, int pe) {
     }
   }
   __atomic_store_n(&abort_word_, 1, __ATOMIC_RELEASE);
+  if (mine && end_waits_) end_waits_();
   return mine;
 }
 
 base::status health::check() {
+  if (kernel_record_ != nullptr && __atomic_load_n(&kernel_record_->claimed, __ATOMIC_ACQUIRE) == 2)
+    raise({kernel_record_->status, 0, describe(*kernel_record_)}, kernel_record_->operation,
+          kernel_record_->pe);
   uint64_t claimed = __atomic_load_n(&record_.claimed, __ATOMIC_ACQUIRE);
   if (claimed == 0) return {};
   // A kernel is between its claim and its last store: a handful of stores.

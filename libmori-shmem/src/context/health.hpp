@@ -1,12 +1,15 @@
 // health.hpp - the sticky fault of a context. The record and the abort word are
-// plain memory that kernels read and write (mori/shmem_device.h); host threads
+// plain memory that the host's kernels read and write (mori/shmem_device.h); host threads
 // and the group's thread raise faults here. The first fault wins for ever.
+// A GPU's kernels have a record and an abort word of their own (engine.hpp): check()
+// looks at that record too, and raise() passes the abort on.
 #pragma once
 
 #include <mori/shmem_device.h>
 #include <mori/base/result.hpp>
 
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <string>
 
@@ -17,6 +20,9 @@ class health {
   // Both addresses go into the device state and stay valid with this object.
   mori_shmem_fault* record() { return &record_; }
   uint64_t* abort_word() { return &abort_word_; }
+
+  // For a GPU: where its kernels record faults, and how to end their waits.
+  void watch(const mori_shmem_fault* kernel_record, std::function<void()> end_waits);
 
   // True when this call's fault became the context's.
   bool raise(const base::failure& why, int32_t operation, int pe);
@@ -32,6 +38,8 @@ class health {
  private:
   mori_shmem_fault record_{};
   uint64_t abort_word_ = 0;
+  const mori_shmem_fault* kernel_record_ = nullptr;
+  std::function<void()> end_waits_;
   bool announced_ = false;
   std::mutex lock_;   // text_, announced_
   std::string text_;  // of a fault raised by the host

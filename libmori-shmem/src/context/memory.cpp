@@ -61,21 +61,21 @@ base::result<void*> context::allocate(uint64_t alignment_bytes, uint64_t size_by
     const std::lock_guard guard(heap_lock_);
     // All PEs have come here, so none reads a freed block any more. Not being able to give pages
     // back costs memory, no more.
-    for (const heap::block& block : freed_) (void)!memory_.release(block.offset, block.bytes);
+    for (const heap::block& block : freed_) (void)!memory_->release(block.offset, block.bytes);
     freed_.clear();
     // The heaps are alike, so this fails on all PEs or on none.
     MORI_TRY(offset, heap_.allocate(size_bytes, alignment_bytes));
   }
-  const auto reserved = memory_.reserve(offset, size_bytes);
+  const auto reserved = memory_->reserve(offset, size_bytes);
   if (auto verdict = agree(*group_, reserved, until); !verdict) {
     const std::lock_guard guard(heap_lock_);
     const auto block = heap_.free(offset);
-    if (block) (void)!memory_.release(offset, block->bytes);
+    if (block) (void)!memory_->release(offset, block->bytes);
     if (group_->fault() || verdict.error().status == MORI_E_TIMEOUT)
       return sticky(std::move(verdict), MORI_SHMEM_OP_NONE).error();
     return std::move(verdict.error());
   }
-  return static_cast<void*>(memory_.own_heap() + offset);
+  return reinterpret_cast<void*>(memory_->heap_base() + offset);
 }
 
 base::status context::free(void* pointer) {
@@ -106,7 +106,7 @@ base::result<uint64_t> context::heap_offset(const void* pointer, uint64_t size_b
 base::result<void*> context::peer_pointer(const void* pointer, int pe) const {
   MORI_CHECK(check_pe(pe));
   MORI_TRY(const uint64_t offset, heap_offset(pointer, 0));
-  const uint64_t base = peer_bases_[static_cast<size_t>(pe)];
+  const uint64_t base = memory_->peers()[static_cast<size_t>(pe)].base;
   return base == 0 ? nullptr : reinterpret_cast<void*>(base + offset);
 }
 

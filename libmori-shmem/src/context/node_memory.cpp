@@ -2,14 +2,10 @@
 #include "context/node_memory.hpp"
 
 #include "context/agreement.hpp"
-#include "heap/heap.hpp"
 
 #include <mori/base/log.hpp>
 
-#include <sys/random.h>
-
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 namespace mori::shmem_core {
@@ -18,12 +14,6 @@ namespace {
 // Passing a descriptor on one machine takes milliseconds; where it cannot work
 // (another network namespace) the fallback must not cost the whole join timeout.
 constexpr uint64_t share_timeout_ns = 20 * base::ns_per_s;
-
-// Where heaps start, in the file and in memory: on huge pages at least, and so
-// that every alignment that an allocation of this heap can have holds for its address.
-uint64_t heap_boundary_bytes(uint64_t heap_bytes) {
-  return std::clamp(std::bit_ceil(heap_bytes), uint64_t{2} << 20, heap::largest_alignment_bytes);
-}
 
 struct mapped {
   link::segment segment;
@@ -75,21 +65,15 @@ base::result<bool> node_shares(link::group& group, bool mine, base::deadline unt
                              [&](int pe) { return all[static_cast<size_t>(pe)] != 0; });
 }
 
-uint64_t random_nonce() {
-  uint64_t nonce = 0;
-  while (nonce == 0)
-    if (getrandom(&nonce, sizeof nonce, 0) != sizeof nonce) nonce = base::now_ns() | 1;
-  return nonce;
-}
-
 }  // namespace
 
-base::result<node_memory> node_memory::create(link::group& group, const settings& with,
-                                              base::deadline until) {
+base::result<std::unique_ptr<node_memory>> node_memory::create(link::group& group,
+                                                               const settings& with,
+                                                               base::deadline until) {
   const uint64_t boundary = heap_boundary_bytes(with.heap_bytes);
   const uint64_t stride = (with.heap_bytes + boundary - 1) / boundary * boundary;
-  node_memory made;
-  made.peers_.resize(static_cast<size_t>(group.size()));
+  auto made = std::make_unique<node_memory>();
+  made->peers_.resize(static_cast<size_t>(group.size()));
 
   bool shared = false;
   std::string why_not = "P2P is disabled";
@@ -104,31 +88,31 @@ base::result<node_memory> node_memory::create(link::group& group, const settings
     }
     MORI_TRY(shared, node_shares(group, static_cast<bool>(attempt), until));
     if (shared) {
-      made.segment_ = std::move(attempt->segment);
-      made.own_offset_ = attempt->own_offset;
+      made->segment_ = std::move(attempt->segment);
+      made->own_offset_ = attempt->own_offset;
     }
   }
   base::status outcome;
   if (!shared) {
     auto own = map_private(with, stride);
     if (own) {
-      made.segment_ = std::move(own->segment);
-      made.own_offset_ = own->own_offset;
+      made->segment_ = std::move(own->segment);
+      made->own_offset_ = own->own_offset;
     } else {
       outcome = std::move(own.error());
     }
   }
-  if (outcome) outcome = made.reserve(0, heap_header_bytes);
+  if (outcome) outcome = made->reserve(0, heap_header_bytes);
   MORI_CHECK(agree(group, outcome, until));
 
-  made.sync().nonce = random_nonce();
-  MORI_TRY(const auto nonces, exchange(group, made.sync().nonce, until));
+  made->sync().nonce = random_nonce();
+  MORI_TRY(const auto nonces, exchange(group, made->sync().nonce, until));
   const auto local = group.local_ranks();
   for (int pe = 0; pe < group.size(); ++pe) {
-    peer_access& peer = made.peers_[static_cast<size_t>(pe)];
+    peer_access& peer = made->peers_[static_cast<size_t>(pe)];
     const auto at = std::ranges::find(local, pe);
     if (pe == group.rank()) {
-      peer = {reinterpret_cast<uint64_t>(made.own_heap()), MORI_SHMEM_TRANSPORT_P2P, "own heap"};
+      peer = {reinterpret_cast<uint64_t>(made->own_heap()), MORI_SHMEM_TRANSPORT_P2P, "own heap"};
     } else if (at == local.end()) {
       peer.reason = fmt::format("P2P: PE {} is on node {}, this PE on node {}", pe,
                                 group.node_of(pe), group.node_of(group.rank()));
@@ -136,7 +120,7 @@ base::result<node_memory> node_memory::create(link::group& group, const settings
       peer.reason = "P2P: " + why_not;
     } else {
       const std::byte* heap =
-          made.segment_.data() + static_cast<uint64_t>(at - local.begin()) * stride;
+          made->segment_.data() + static_cast<uint64_t>(at - local.begin()) * stride;
       uint64_t seen = 0;
       std::memcpy(&seen, heap, sizeof seen);
       if (seen == nonces[static_cast<size_t>(pe)])
@@ -147,9 +131,9 @@ base::result<node_memory> node_memory::create(link::group& group, const settings
     }
   }
   const bool all =
-      std::ranges::all_of(made.peers_, [](const peer_access& peer) { return peer.base != 0; });
+      std::ranges::all_of(made->peers_, [](const peer_access& peer) { return peer.base != 0; });
   MORI_TRY(const auto answers, exchange(group, static_cast<uint8_t>(all), until));
-  made.all_mapped_ = std::ranges::all_of(answers, [](uint8_t yes) { return yes != 0; });
+  made->all_mapped_ = std::ranges::all_of(answers, [](uint8_t yes) { return yes != 0; });
   return made;
 }
 

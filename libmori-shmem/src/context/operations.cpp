@@ -3,13 +3,10 @@
 // kernels run, as one lane.
 #include "context/context.hpp"
 
-#include <mori/device_api/shmem.hpp>
+#include <mori/device_api/atomic.hpp>
 
 namespace mori::shmem_core {
 namespace {
-
-namespace api = mori::device_api;
-namespace device = mori::device;
 
 base::status check_word(const void* address, uint64_t size_bytes) {
   if (size_bytes != 4 && size_bytes != 8)
@@ -34,7 +31,7 @@ base::status context::outcome_of(int32_t device_status) {
 base::status context::check_remote(const void* symmetric, uint64_t size_bytes, int pe) const {
   MORI_CHECK(check_pe(pe));
   MORI_TRY([[maybe_unused]] const uint64_t offset, heap_offset(symmetric, size_bytes));
-  const peer_access& peer = memory_.peers()[static_cast<size_t>(pe)];
+  const peer_access& peer = memory_->peers()[static_cast<size_t>(pe)];
   if (peer.transport != MORI_SHMEM_TRANSPORT_P2P)
     return base::fail(MORI_E_UNAVAILABLE, "PE {} is not reachable ({})", pe, peer.reason);
   return {};
@@ -43,25 +40,35 @@ base::status context::check_remote(const void* symmetric, uint64_t size_bytes, i
 base::status context::barrier_all() {
   const std::lock_guard one_at_a_time(barrier_lock_);
   MORI_CHECK(quiet());
-  if (!memory_.all_mapped())
+  if (!engine_->has_barrier())
     return sticky(group_->barrier(base::deadline::after(settings_.wait_timeout_ns)),
                   MORI_SHMEM_OP_BARRIER);
-  mori_shmem_sync_v1& own = memory_.sync();
-  return outcome_of(api::disseminate(state_, {own.host_barrier, &own.host_epoch}));
+  MORI_TRY(const int32_t status, engine_->barrier());
+  return outcome_of(status);
+}
+
+base::status context::barrier_on_stream(void* stream) {
+  if (settings_.backend == MORI_BACKEND_HOST && stream == nullptr) return barrier_all();
+  if (settings_.backend != MORI_BACKEND_HOST && !memory_->all_mapped())
+    return base::fail(MORI_E_UNAVAILABLE,
+                      "not all PEs are mapped: a barrier on a stream needs that");
+  return engine_->barrier_on_stream(stream);
 }
 
 base::status context::put(void* target, const void* source, uint64_t size_bytes, int pe) {
   MORI_CHECK(check_remote(target, size_bytes, pe));
   if (source == nullptr && size_bytes != 0)
     return base::fail(MORI_E_INVALID, "source is NULL, {} bytes asked for", size_bytes);
-  return outcome_of(api::putmem_nbi(device::one_lane{}, state_, {target, source, size_bytes, pe}));
+  MORI_TRY(const int32_t status, engine_->put(target, source, size_bytes, pe));
+  return outcome_of(status);
 }
 
 base::status context::get(void* target, const void* source, uint64_t size_bytes, int pe) {
   MORI_CHECK(check_remote(source, size_bytes, pe));
   if (target == nullptr && size_bytes != 0)
     return base::fail(MORI_E_INVALID, "target is NULL, {} bytes asked for", size_bytes);
-  return outcome_of(api::getmem(device::one_lane{}, state_, {target, source, size_bytes, pe}));
+  MORI_TRY(const int32_t status, engine_->get(target, source, size_bytes, pe));
+  return outcome_of(status);
 }
 
 base::status context::put_signal(const mori_shmem_put_signal_args& with) {
@@ -76,25 +83,19 @@ base::status context::put_signal(const mori_shmem_put_signal_args& with) {
     return base::fail(MORI_E_INVALID,
                       "signal_op {} is neither MORI_SHMEM_SIGNAL_SET (9) nor _ADD (10)",
                       with.signal_op);
-  return outcome_of(api::putmem_signal_nbi(device::one_lane{}, state_,
-                                           {with.target, with.source, with.size_bytes, with.pe},
-                                           {with.signal, with.signal_value, with.signal_op}));
+  MORI_TRY(const int32_t status, engine_->put_signal(with));
+  return outcome_of(status);
 }
 
 base::result<uint64_t> context::atomic(const mori_shmem_atomic_args& with) {
   MORI_CHECK(check_word(with.target, with.size_bytes));
   MORI_CHECK(check_remote(with.target, with.size_bytes, with.pe));
-  if (!api::is_atomic_operation(with.op))
+  if (!device_api::is_atomic_operation(with.op))
     return base::fail(MORI_E_INVALID, "op {} is none of MORI_SHMEM_AMO_*", with.op);
-  const auto run = [&]<class T>(T) -> base::result<uint64_t> {
-    const auto done = api::atomic_fetch(
-        device::one_lane{}, state_,
-        api::atomic_request<T>{static_cast<T*>(with.target), static_cast<T>(with.value), with.op,
-                               with.pe, static_cast<T>(with.compare)});
-    MORI_CHECK(outcome_of(done.status));
-    return static_cast<uint64_t>(done.before);
-  };
-  return with.size_bytes == 4 ? run(uint32_t{}) : run(uint64_t{});
+  uint64_t before = 0;
+  MORI_TRY(const int32_t status, engine_->atomic(with, before));
+  MORI_CHECK(outcome_of(status));
+  return before;
 }
 
 base::result<uint64_t> context::wait_until(const mori_shmem_wait_args& with) {
@@ -104,26 +105,25 @@ base::result<uint64_t> context::wait_until(const mori_shmem_wait_args& with) {
     return base::fail(MORI_E_INVALID, "compare {} is none of MORI_SHMEM_CMP_*", with.compare);
   if (with.pe < -1 || with.pe >= settings_.pe_count)
     return base::fail(MORI_E_INVALID, "pe {} is outside -1 .. {}", with.pe, settings_.pe_count - 1);
-  const auto run = [&]<class T>(T) -> base::result<uint64_t> {
-    const auto result =
-        api::wait_until(device::one_lane{}, state_,
-                        api::wait_request<T>{static_cast<const T*>(with.address), with.compare,
-                                             static_cast<T>(with.value), with.pe, with.timeout_ns});
-    if (result.met) return static_cast<uint64_t>(result.seen);
-    MORI_CHECK(check());
-    // The call's own deadline: not a fault of the context.
-    return base::fail(MORI_E_TIMEOUT, "{}",
-                      describe({.claimed = 0,
-                                .status = MORI_E_TIMEOUT,
-                                .operation = MORI_SHMEM_OP_WAIT,
-                                .pe = with.pe,
-                                .reserved = 0,
-                                .awaited = with.value,
-                                .seen = static_cast<uint64_t>(result.seen)}));
-  };
-  return with.size_bytes == 4 ? run(uint32_t{}) : run(uint64_t{});
+  MORI_TRY(const engine::waited result, engine_->wait_until(with, [this] { return check(); }));
+  if (result.met) return result.seen;
+  MORI_CHECK(check());
+  const mori_shmem_fault expired{.claimed = 0,
+                                 .status = MORI_E_TIMEOUT,
+                                 .operation = MORI_SHMEM_OP_WAIT,
+                                 .pe = with.pe,
+                                 .reserved = 0,
+                                 .awaited = with.value,
+                                 .seen = result.seen};
+  base::status outcome = base::fail(MORI_E_TIMEOUT, "{}", describe(expired));
+  // The call's own deadline is not a fault of the context.
+  return with.timeout_ns != 0 ? std::move(outcome.error())
+                              : sticky(std::move(outcome), MORI_SHMEM_OP_WAIT).error();
 }
 
-base::status context::quiet() { return outcome_of(api::quiet(device::one_lane{}, state_)); }
+base::status context::quiet() {
+  MORI_TRY(const int32_t status, engine_->quiet());
+  return outcome_of(status);
+}
 
 }  // namespace mori::shmem_core

@@ -4,6 +4,7 @@
 #include <mori/base/boundary.hpp>
 #include <mori/base/clock.hpp>
 #include <mori/base/env.hpp>
+#include <mori/device/runtime.hpp>
 
 #include <sched.h>
 
@@ -23,10 +24,6 @@ base::status check_enumerations(const mori_shmem_options& from) {
     return base::fail(MORI_E_INVALID, "pe {} is outside 0 .. {}", from.pe, from.pe_count - 1);
   if (from.backend < MORI_BACKEND_AUTO || from.backend > MORI_BACKEND_NVIDIA)
     return base::fail(MORI_E_INVALID, "backend {} is none of MORI_BACKEND_*", from.backend);
-  if (from.backend > MORI_BACKEND_HOST)
-    return base::fail(MORI_E_UNAVAILABLE,
-                      "backend {} cannot hold a heap in this build: only the host backend can",
-                      from.backend);
   if (from.heap_mode < MORI_SHMEM_HEAP_DEFAULT || from.heap_mode > MORI_SHMEM_HEAP_ISOLATION)
     return base::fail(MORI_E_INVALID, "heap_mode {} is none of MORI_SHMEM_HEAP_*", from.heap_mode);
   if (from.disable_p2p != 0 && from.disable_p2p != 1)
@@ -35,6 +32,15 @@ base::status check_enumerations(const mori_shmem_options& from) {
     return base::fail(MORI_E_INVALID, "worker_count {} is outside 0 .. {}", from.worker_count,
                       largest_worker_count);
   return {};
+}
+
+// The option, else MORI_BACKEND, else the host.
+base::result<int32_t> backend_of(const mori_shmem_options& from) {
+  if (from.backend != MORI_BACKEND_AUTO) return from.backend;
+  const std::string text = base::env_text("MORI_BACKEND").value_or("auto");
+  for (int32_t each = MORI_BACKEND_AUTO; each <= MORI_BACKEND_NVIDIA; ++each)
+    if (text == device::backend_name(each)) return std::max<int32_t>(each, MORI_BACKEND_HOST);
+  return base::fail(MORI_E_INVALID, "MORI_BACKEND='{}' is none of auto, host, amd, nvidia", text);
 }
 
 base::result<int32_t> heap_mode_of(const mori_shmem_options& from) {
@@ -95,6 +101,7 @@ base::result<settings> read_settings(const mori_shmem_options* options) {
   to.pe = from.pe;
   to.pe_count = from.pe_count;
   to.worker_count = from.worker_count;
+  MORI_TRY(to.backend, backend_of(from));
   MORI_TRY(to.heap_mode, heap_mode_of(from));
   MORI_TRY(to.heap_bytes, heap_bytes_of(from));
   MORI_TRY(to.bootstrap_timeout_ns, duration_of(from.bootstrap_timeout_ns, "MORI_BOOTSTRAP_TIMEOUT",

@@ -16,6 +16,7 @@ namespace mori::shmem_core {
 struct settings {
   int pe = 0;
   int pe_count = 0;
+  int32_t backend = MORI_BACKEND_HOST;
   int32_t heap_mode = MORI_SHMEM_HEAP_STATIC;
   uint64_t heap_bytes = 0;
   uint64_t bootstrap_timeout_ns = 0;

@@ -269,14 +269,13 @@ TEST_CASE("every back end says whether it is viable and why") {
   CHECK(host.reason.find("compiled for") != std::string::npos);
   for (const int32_t backend : {MORI_BACKEND_AMD, MORI_BACKEND_NVIDIA}) {
     const device::viability answer = device::probe(backend);
-    CHECK(!answer.viable);
     CHECK(answer.reason.find(backend == MORI_BACKEND_AMD ? "libamdhip64.so." : "libcuda.so.1") !=
           std::string::npos);
     const auto refused = device::runtime::create({.backend = backend});
     REQUIRE(!refused);
-    const mori_status status = refused.error().status;
-    CHECK((status == MORI_E_UNAVAILABLE || status == MORI_E_UNSUPPORTED));
-    CHECK(refused.error().text.find(answer.reason) != std::string::npos);
+    CHECK(refused.error().status == MORI_E_UNAVAILABLE);
+    const std::string why = answer.viable ? "no code for" : answer.reason;
+    CHECK(refused.error().text.find(why) != std::string::npos);
   }
   CHECK(!device::probe(7).viable);
 }

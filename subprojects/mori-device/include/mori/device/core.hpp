@@ -112,8 +112,8 @@ MORI_HOT u64 address(T* p) {
   return static_cast<u64>(reinterpret_cast<uptr>(p));
 }
 
-// Loads a word that nobody writes while kernels run (a table that was made before): the compiler may
-// keep it over waits and fences.
+// Loads a word that nobody writes while kernels run (a table that was made before): the compiler
+// may keep it over waits and fences.
 MORI_HOT u64 load_constant(const u64* word) {
 #if defined(MORI_TARGET_NVIDIA)
   u64 value;

@@ -55,10 +55,10 @@ struct runtime_options {
   uint32_t worker_count = 1;  // host threads; 1: kernels run on the calling thread
   std::string name = "mori";  // prefix of the threads' names
   // GPUs only. The device (null: the current one), how many PEs share it, the code.
-  std::shared_ptr<device::gpu> gpu;
+  std::shared_ptr<device::gpu> gpu{};
   uint32_t sharer_count = 1;
-  std::span<const device_image> images;
-  std::span<const kernel> kernels;
+  std::span<const device_image> images{};
+  std::span<const kernel> kernels{};
 };
 
 struct launch_options {

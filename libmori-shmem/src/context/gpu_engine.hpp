@@ -1,0 +1,62 @@
+// gpu_engine.hpp - host calls on a heap in GPU memory. Data is copied on a stream of
+// the context's own; words are changed by a kernel of one lane, so that such
+// operations are atomic with those of other kernels. See engine.hpp.
+//
+// What kernels read often (abort word, tables) is in the device's memory; the fault
+// record is in host memory, where check() finds it without asking the device.
+#pragma once
+
+#include "context/engine.hpp"
+#include "context/gpu_heap.hpp"
+
+#include <mori/device/runtime.hpp>
+
+#include <atomic>
+#include <mutex>
+
+namespace mori::shmem_core {
+
+class gpu_engine final : public engine {
+ public:
+  static base::result<std::unique_ptr<gpu_engine>> create(const settings& with, gpu_heap& memory);
+
+  void place(mori_shmem_device_state_v1& state) override;
+  const mori_shmem_fault* kernel_record() const override;
+  void mark_left(int pe) override;
+  void end_waits() override;
+
+  base::result<int32_t> put(void* target, const void* source, uint64_t bytes, int pe) override;
+  base::result<int32_t> get(void* target, const void* source, uint64_t bytes, int pe) override;
+  base::result<int32_t> put_signal(const mori_shmem_put_signal_args& with) override;
+  base::result<int32_t> atomic(const mori_shmem_atomic_args& with, uint64_t& before) override;
+  base::result<waited> wait_until(const mori_shmem_wait_args& with,
+                                  const std::function<base::status()>& still_sound) override;
+  base::result<int32_t> quiet() override { return static_cast<int32_t>(MORI_OK); }
+  base::status barrier_on_stream(void* stream) override;
+
+  int32_t gpu_ordinal() const override { return memory_.gpu()->facts().ordinal; }
+  int32_t gpu_sharer_count() const override { return memory_.sharer_count(); }
+
+ private:
+  struct words;  // offsets in device memory
+  struct pinned;
+
+  gpu_engine(const settings& with, gpu_heap& memory);
+  base::status make(const settings& with);
+  uint64_t at_peer(const void* symmetric, int pe) const;
+  struct call;
+  base::result<int32_t> run(const call& what, uint64_t& before);
+  base::result<uint64_t> read_word(uint64_t address, uint64_t bytes);
+
+  gpu_heap& memory_;
+  const settings settings_;
+  std::unique_ptr<device::runtime> kernels_;
+  device::device_buffer device_words_;
+  device::pinned_buffer host_words_;
+  device::own_stream stream_;        // copies and kernels of host calls
+  device::own_stream alarm_stream_;  // abort and departures: never behind anything else
+  std::mutex one_call_;
+  const mori_shmem_device_state_v1* state_ = nullptr;
+};
+
+}  // namespace mori::shmem_core

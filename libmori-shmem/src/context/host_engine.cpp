@@ -1,0 +1,86 @@
+// host_engine.cpp - see host_engine.hpp.
+#include "context/host_engine.hpp"
+
+#include <mori/device_api/shmem.hpp>
+
+namespace mori::shmem_core {
+
+namespace api = mori::device_api;
+
+namespace {
+
+constexpr mori::device::one_lane lane;
+
+}  // namespace
+
+host_engine::host_engine(node_memory& memory, health& faults)
+    : memory_(memory), faults_(faults), peer_left_(memory.peers().size(), 0) {
+  for (const peer_access& peer : memory.peers()) {
+    peer_bases_.push_back(peer.base);
+    transports_.push_back(peer.transport);
+  }
+}
+
+void host_engine::place(mori_shmem_device_state_v1& state) {
+  state.peer_bases = reinterpret_cast<uint64_t>(peer_bases_.data());
+  state.transports = reinterpret_cast<uint64_t>(transports_.data());
+  state.fault = reinterpret_cast<uint64_t>(faults_.record());
+  state.abort_word = reinterpret_cast<uint64_t>(faults_.abort_word());
+  state.peer_left = reinterpret_cast<uint64_t>(peer_left_.data());
+  state_ = &state;
+}
+
+void host_engine::mark_left(int pe) {
+  __atomic_store_n(&peer_left_[static_cast<size_t>(pe)], 1u, __ATOMIC_RELEASE);
+}
+
+base::result<int32_t> host_engine::put(void* target, const void* source, uint64_t bytes, int pe) {
+  return api::putmem_nbi(lane, *state_, {target, source, bytes, pe});
+}
+
+base::result<int32_t> host_engine::get(void* target, const void* source, uint64_t bytes, int pe) {
+  return api::getmem(lane, *state_, {target, source, bytes, pe});
+}
+
+base::result<int32_t> host_engine::put_signal(const mori_shmem_put_signal_args& with) {
+  return api::putmem_signal_nbi(lane, *state_, {with.target, with.source, with.size_bytes, with.pe},
+                                {with.signal, with.signal_value, with.signal_op});
+}
+
+base::result<int32_t> host_engine::atomic(const mori_shmem_atomic_args& with, uint64_t& before) {
+  const auto run = [&]<class T>(T) {
+    const auto done = api::atomic_fetch(
+        lane, *state_,
+        api::atomic_request<T>{static_cast<T*>(with.target), static_cast<T>(with.value), with.op,
+                               with.pe, static_cast<T>(with.compare)});
+    before = static_cast<uint64_t>(done.before);
+    return done.status;
+  };
+  return with.size_bytes == 4 ? run(uint32_t{}) : run(uint64_t{});
+}
+
+base::result<engine::waited> host_engine::wait_until(const mori_shmem_wait_args& with,
+                                                     const std::function<base::status()>&) {
+  const auto run = [&]<class T>(T) {
+    const auto result =
+        api::wait_until(lane, *state_,
+                        api::wait_request<T>{static_cast<const T*>(with.address), with.compare,
+                                             static_cast<T>(with.value), with.pe, with.timeout_ns});
+    return waited{static_cast<uint64_t>(result.seen), result.met != 0};
+  };
+  return with.size_bytes == 4 ? run(uint32_t{}) : run(uint64_t{});
+}
+
+base::result<int32_t> host_engine::quiet() { return api::quiet(lane, *state_); }
+
+base::result<int32_t> host_engine::barrier() {
+  mori_shmem_sync_v1& own = memory_.sync();
+  return api::disseminate(*state_, {own.host_barrier, &own.host_epoch});
+}
+
+base::status host_engine::barrier_on_stream(void* stream) {
+  return base::fail(MORI_E_INVALID, "stream {} given: the host backend has no streams",
+                    static_cast<const void*>(stream));
+}
+
+}  // namespace mori::shmem_core
