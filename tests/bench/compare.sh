@@ -1,18 +1,31 @@
 #!/usr/bin/env bash
-# Compares the libraries with their peers on this machine: sets up what is missing (as root, on
-# Debian), builds without tests below build/bench, and prints one line a metric. compare.py says
-# what the lines mean, README.md how to add one. A goal that is not reached is no failure, a
-# benchmark that cannot run is one.
+# Compares the libraries with their peers on this machine and prints one line a metric, then a
+# table. For the host benchmarks it sets up what is missing (as root, on Debian) and builds without
+# tests below build/bench; for the GPU benchmarks it needs nvcc, python3 and the libraries as they
+# were built before (--build FOLDER; default: build/stage or build/release), installs nothing, and
+# compiles its programs into build/bench-gpu. compare.py says what the lines mean, README.md
+# how to add one. A goal that is not reached is no failure, a benchmark that cannot run is one.
 #
-# usage: bash tests/bench/compare.sh NAME ...        NAME: shmem-host, ep-host, all
+# usage: bash tests/bench/compare.sh NAME ... [OPTION ...]
+#        NAME: shmem-host, ep-host, shmem-gpu, ep-gpu, all        options: --help
 set -euo pipefail
-cd "$(dirname "$0")/../.."
-[ $# -gt 0 ] || { sed -n 's/^# usage: /usage: /p' "$0" >&2; exit 2; }
-source python/setup_env.sh
-folder=build/bench
-log=build/bench.log
-mkdir -p build
+[ $# -gt 0 ] || { sed -n '/^# usage: /,/^#        /s/^# //p' "$0" >&2; exit 2; }
+here="$(cd "$(dirname "$0")" && pwd)"
+root="$(cd "$here/../.." && pwd)"
+folder=$root/build/bench
+log=$root/build/bench.log
+needs_host=no
+for word in "$@"; do
+  case $word in shmem-host | ep-host | all) needs_host=yes ;; esac
+  case $word in --compile-only) needs_host=no; break ;; esac
+done
+if [ $needs_host = no ]; then
+  exec "${MORI_PYTHON:-python3}" -B "$here/compare.py" "$@"
+fi
 
+cd "$root"
+source python/setup_env.sh
+mkdir -p build
 set_up() {
   bash tests/packages.sh build && mori_make_venv || return 1
   if ! command -v ucx_perftest >/dev/null; then

@@ -17,7 +17,12 @@ VENDOR = re.compile(
     r"|__nv_\w+|__builtin_amdgcn_\w+|threadIdx|blockIdx|ibv_\w+|mlx[45]\w*"
     r"|__HIP\w*|__CUDA\w*|__NVCC__)\b"
 )
-VENDOR_FOLDERS = ("subprojects/mori-device/", "subprojects/mori-link/src/verbs/")
+# The GPU benchmarks speak the language of what they are compared with.
+VENDOR_FOLDERS = (
+    "subprojects/mori-device/",
+    "subprojects/mori-link/src/verbs/",
+    "tests/bench/gpu/",
+)
 STATEMENT = r"(?:^|[;{}(!,]|\breturn\b|\belse\b)\s*(?:::|std::)?"
 # Pattern -> (what to do instead, whether tests and examples may).
 BANNED = {

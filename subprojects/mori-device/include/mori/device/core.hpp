@@ -10,10 +10,11 @@
 // kernel.hpp (how a kernel is written).
 #pragma once
 
-// The processor that this pass generates code for.
+// The processor that this pass generates code for. nvcc's pass over host code parses the bodies of
+// device functions too, and drops them: it has to see what they are on the GPU.
 #if defined(__AMDGCN__)
 #define MORI_TARGET_AMD 1
-#elif defined(__CUDA_ARCH__) || defined(__NVPTX__)
+#elif defined(__CUDA_ARCH__) || defined(__NVPTX__) || defined(__CUDACC__)
 #define MORI_TARGET_NVIDIA 1
 #else
 #define MORI_TARGET_HOST 1
