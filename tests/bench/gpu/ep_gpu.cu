@@ -228,7 +228,7 @@ class rank_of_benchmark {
     time("combine", "bf16", "naive", [&] {
       naive_.row_bytes = row_bytes_;
       next_naive_epoch();
-      bench::naive_combine<<<naive_blocks(), 1024, 0, stream_>>>(
+      bench::naive_combine<<<naive_blocks(), bench::naive_lanes, 0, stream_>>>(
           naive_, reinterpret_cast<unsigned char*>(naive_out_));
     });
     check_combine(naive_out_, nullptr, destinations_);
@@ -237,12 +237,12 @@ class rank_of_benchmark {
   void naive_dispatch(const void* input, uint64_t row_bytes) {
     naive_.row_bytes = row_bytes;
     next_naive_epoch();
-    bench::naive_dispatch<<<naive_blocks(), 1024, 0, stream_>>>(
+    bench::naive_dispatch<<<naive_blocks(), bench::naive_lanes, 0, stream_>>>(
         naive_, static_cast<const unsigned char*>(input));
   }
   // A combine uses two.
   void next_naive_epoch() { naive_.epoch += 2; }
-  unsigned naive_blocks() const { return static_cast<unsigned>(multiprocessors_) * 2; }
+  unsigned naive_blocks() const { return static_cast<unsigned>(multiprocessors_) * 3; }
 
   void measure_graphs() {
     measure_graph(

@@ -25,9 +25,10 @@ struct naive_work {
   std::uint64_t tokens;
   std::uint64_t row_bytes;  // a multiple of 16
   unsigned* arrived;        // blocks that are done, zero between launches
-  std::uint64_t epoch;      // of this launch; grows
+  std::uint64_t epoch;      // of this launch; grows by 2
 };
 
+constexpr unsigned naive_lanes = 512;  // of a block
 constexpr std::uint64_t naive_patience_ns = 10'000'000'000;
 
 __device__ inline std::uint64_t* naive_word(const naive_peers& peers, int of, int writer) {
@@ -36,34 +37,33 @@ __device__ inline std::uint64_t* naive_word(const naive_peers& peers, int of, in
 
 // The first lanes of a block: tell every peer, wait for every peer. A wait that is given up leaves
 // rows that the check finds wrong.
-__device__ inline void naive_tell(const naive_work& work) {
-  if (static_cast<int>(threadIdx.x) < work.peers.ranks)
-    asm volatile("st.release.sys.b64 [%0], %1;" ::"l"(
-                     naive_word(work.peers, static_cast<int>(threadIdx.x), work.peers.rank)),
-                 "l"(work.epoch)
+__device__ inline void naive_tell(const naive_peers& peers, std::uint64_t epoch) {
+  const int to = static_cast<int>(threadIdx.x);
+  if (to < peers.ranks)
+    asm volatile("st.release.sys.b64 [%0], %1;" ::"l"(naive_word(peers, to, peers.rank)), "l"(epoch)
                  : "memory");
 }
-__device__ inline void naive_wait(const naive_work& work) {
-  if (static_cast<int>(threadIdx.x) < work.peers.ranks) {
-    const std::uint64_t* word =
-        naive_word(work.peers, work.peers.rank, static_cast<int>(threadIdx.x));
+__device__ inline void naive_wait(const naive_peers& peers, std::uint64_t epoch) {
+  const int from = static_cast<int>(threadIdx.x);
+  if (from < peers.ranks) {
+    const std::uint64_t* word = naive_word(peers, peers.rank, from);
     const std::uint64_t start_ns = gpu_clock_ns();
     std::uint64_t seen = 0;
     do {
       asm volatile("ld.acquire.sys.b64 %0, [%1];" : "=l"(seen) : "l"(word) : "memory");
-    } while (seen < work.epoch && gpu_clock_ns() - start_ns < naive_patience_ns);
+    } while (seen < epoch && gpu_clock_ns() - start_ns < naive_patience_ns);
   }
   __syncthreads();
 }
 
 // Whether all other blocks are done: true in one block only.
-__device__ inline bool naive_is_last(const naive_work& work) {
+__device__ inline bool naive_is_last(unsigned* arrived) {
   __shared__ bool last;
   __threadfence_system();
   __syncthreads();
   if (threadIdx.x == 0) {
-    last = atomicAdd(work.arrived, 1u) + 1 == gridDim.x;
-    if (last) *work.arrived = 0;
+    last = atomicAdd(arrived, 1u) + 1 == gridDim.x;
+    if (last) *arrived = 0;
     __threadfence_system();
   }
   __syncthreads();
@@ -90,8 +90,8 @@ __device__ inline void naive_copy_row(uint4* to, const uint4* from, unsigned chu
   for (; i < chunks; i += 32) to[i] = from[i];
 }
 
-static __global__ void __launch_bounds__(1024)
-    naive_dispatch(naive_work work, const unsigned char* input) {
+static __global__ void __launch_bounds__(naive_lanes, 3)
+    naive_dispatch(const __grid_constant__ naive_work work, const unsigned char* input) {
   const warp_place warp;
   const auto chunks = static_cast<unsigned>(work.row_bytes / 16);
   for (std::uint64_t i = warp.index; i < work.sent_count; i += warp.count) {
@@ -100,13 +100,14 @@ static __global__ void __launch_bounds__(1024)
                    reinterpret_cast<const uint4*>(input + row.token * work.row_bytes), chunks,
                    warp.lane);
   }
-  if (!naive_is_last(work)) return;
-  naive_tell(work);
-  naive_wait(work);
+  if (!naive_is_last(work.arrived)) return;
+  naive_tell(work.peers, work.epoch);
+  naive_wait(work.peers, work.epoch);
 }
 
 __device__ inline void naive_add(float (&sum)[8], const uint4& chunk) {
   const unsigned words[4] = {chunk.x, chunk.y, chunk.z, chunk.w};
+#pragma unroll
   for (int i = 0; i < 4; ++i) {
     sum[2 * i] += __uint_as_float(words[i] << 16);
     sum[2 * i + 1] += __uint_as_float(words[i] & 0xffff'0000u);
@@ -121,35 +122,50 @@ __device__ inline unsigned naive_round(float value) {
 
 __device__ inline uint4 naive_pack(const float (&sum)[8]) {
   unsigned words[4];
+#pragma unroll
   for (int i = 0; i < 4; ++i)
     words[i] = naive_round(sum[2 * i]) | naive_round(sum[2 * i + 1]) << 16;
   return {words[0], words[1], words[2], words[3]};
 }
 
+// One token: the rows at `from` (null beyond the last), all of them in flight at once.
+__device__ inline void naive_add_rows(uint4* out, const uint4* const (&from)[most_ranks],
+                                      unsigned chunks, unsigned lane) {
+  for (unsigned i = lane; i < chunks; i += 32) {
+    uint4 parts[most_ranks] = {};
+#pragma unroll
+    for (int r = 0; r < most_ranks; ++r)
+      if (from[r] != nullptr) parts[r] = from[r][i];
+    float sum[8] = {};
+#pragma unroll
+    for (int r = 0; r < most_ranks; ++r) naive_add(sum, parts[r]);
+    out[i] = naive_pack(sum);
+  }
+}
+
 // bf16 rows. Reads the peers' buffers when all are ready, and ends when all have read.
-static __global__ void __launch_bounds__(1024) naive_combine(naive_work work, unsigned char* out) {
-  if (blockIdx.x == 0) naive_tell(work);
-  naive_wait(work);
+static __global__ void __launch_bounds__(naive_lanes, 2)
+    naive_combine(const __grid_constant__ naive_work work, unsigned char* out) {
+  if (blockIdx.x == 0) naive_tell(work.peers, work.epoch);
+  naive_wait(work.peers, work.epoch);
   const warp_place warp;
   const auto chunks = static_cast<unsigned>(work.row_bytes / 16);
   for (std::uint64_t token = warp.index; token < work.tokens; token += warp.count) {
     const std::uint32_t begin = work.first[token], end = work.first[token + 1];
-    for (unsigned i = warp.lane; i < chunks; i += 32) {
-      float sum[8] = {};
-#pragma unroll 4
-      for (std::uint32_t r = begin; r < end; ++r) {
-        const sent_row row = work.sent[r];
-        naive_add(sum, reinterpret_cast<const uint4*>(work.peers.rows[row.rank] +
-                                                      row.row * work.row_bytes)[i]);
-      }
-      reinterpret_cast<uint4*>(out + token * work.row_bytes)[i] = naive_pack(sum);
+    const uint4* from[most_ranks];
+#pragma unroll
+    for (std::uint32_t r = 0; r < most_ranks; ++r) {
+      from[r] = nullptr;
+      if (begin + r >= end) continue;
+      const sent_row row = work.sent[begin + r];
+      from[r] =
+          reinterpret_cast<const uint4*>(work.peers.rows[row.rank] + row.row * work.row_bytes);
     }
+    naive_add_rows(reinterpret_cast<uint4*>(out + token * work.row_bytes), from, chunks, warp.lane);
   }
-  if (!naive_is_last(work)) return;
-  naive_work released = work;
-  released.epoch = work.epoch + 1;
-  naive_tell(released);
-  naive_wait(released);
+  if (!naive_is_last(work.arrived)) return;
+  naive_tell(work.peers, work.epoch + 1);
+  naive_wait(work.peers, work.epoch + 1);
 }
 
 }  // namespace mori_bench

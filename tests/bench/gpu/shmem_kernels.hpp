@@ -25,8 +25,8 @@ struct turns {
 
 // PE 0 sends n and waits for n, PE 1 answers n with n.
 template <class Library>
-__global__ void signal_round_trips(Library library, std::uint64_t* word, turns how,
-                                   std::uint64_t* spent_ns) {
+__global__ void signal_round_trips(const __grid_constant__ Library library, std::uint64_t* word,
+                                   turns how, std::uint64_t* spent_ns) {
   const int peer = 1 - library.me();
   std::uint64_t start = 0;
   for (std::uint64_t n = 1; n <= how.warm_up + how.count; ++n) {
@@ -46,7 +46,8 @@ struct message {
 };
 
 template <class Library>
-__global__ void put_round_trips(Library library, message what, turns how, std::uint64_t* spent_ns) {
+__global__ void put_round_trips(const __grid_constant__ Library library, message what, turns how,
+                                std::uint64_t* spent_ns) {
   const int peer = 1 - library.me();
   std::uint64_t start = 0;
   for (std::uint64_t n = 1; n <= how.warm_up + how.count; ++n) {
@@ -60,7 +61,8 @@ __global__ void put_round_trips(Library library, message what, turns how, std::u
 }
 
 template <class Library>
-__global__ void barriers(Library library, turns how, std::uint64_t* spent_ns) {
+__global__ void barriers(const __grid_constant__ Library library, turns how,
+                         std::uint64_t* spent_ns) {
   std::uint64_t start = 0;
   for (std::uint64_t n = 1; n <= how.warm_up + how.count; ++n) {
     if (n == how.warm_up + 1) start = gpu_clock_ns();
@@ -71,7 +73,7 @@ __global__ void barriers(Library library, turns how, std::uint64_t* spent_ns) {
 
 // Each block puts its part of `bytes`, a multiple of 16 * block count, and completes it.
 template <class Library>
-__global__ void put_parts(Library library, message what, int peer) {
+__global__ void put_parts(const __grid_constant__ Library library, message what, int peer) {
   const std::size_t part = what.bytes / gridDim.x;
   const std::size_t at = part * blockIdx.x;
   library.put(what.to + at, what.from + at, part, peer);
