@@ -150,6 +150,7 @@ def release_suites():
         of_release("modules", 60),
         of_release("multi", 240),
         of_release("bench", 90),
+        of_release("gpu", 900, load=2),
         Suite("python", 420, python, after=("build",)),
     ]
 

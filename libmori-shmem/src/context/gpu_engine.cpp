@@ -77,8 +77,7 @@ base::status gpu_engine::make(const settings& with) {
   options.images = MORI_DEVICE_IMAGES(mori_shmem);
   options.kernels = kernels;
   MORI_TRY(kernels_, device::runtime::create(options));
-  MORI_TRY(stream_, device::own_stream::create(gpu));
-  MORI_TRY(alarm_stream_, device::own_stream::create(gpu));
+  MORI_TRY(stream_, gpu->helper_stream(device::gpu::helper::work));
   MORI_TRY(host_words_, device::pinned_buffer::allocate(gpu, sizeof(pinned)));
   reinterpret_cast<pinned*>(host_words_.data())->one = 1;
 
@@ -90,11 +89,10 @@ base::status gpu_engine::make(const settings& with) {
     bases.push_back(peer.base);
     transports.push_back(peer.transport);
   }
-  MORI_CHECK(stream_.copy_now(device_words_.address() + at.bases, device::address_of(bases.data()),
-                              bases.size() * sizeof(uint64_t)));
-  return stream_.copy_now(device_words_.address() + at.transports,
-                          device::address_of(transports.data()),
-                          transports.size() * sizeof(int32_t));
+  MORI_CHECK(gpu->copy_now(device_words_.address() + at.bases, device::address_of(bases.data()),
+                           bases.size() * sizeof(uint64_t)));
+  return gpu->copy_now(device_words_.address() + at.transports,
+                       device::address_of(transports.data()), transports.size() * sizeof(int32_t));
 }
 
 void gpu_engine::place(mori_shmem_device_state_v1& state) {
@@ -116,15 +114,16 @@ const mori_shmem_fault* gpu_engine::kernel_record() const {
 void gpu_engine::mark_left(int pe) {
   const words at(memory_.peers().size());
   const auto& own = *reinterpret_cast<const pinned*>(host_words_.data());
-  (void)!alarm_stream_.copy_now(
+  (void)!memory_.gpu()->copy_now(
       device_words_.address() + at.left + static_cast<uint64_t>(pe) * sizeof(uint32_t),
-      device::address_of(&own.one), sizeof(uint32_t));
+      device::address_of(&own.one), sizeof(uint32_t), device::gpu::helper::alarm);
 }
 
 void gpu_engine::end_waits() {
   const auto& own = *reinterpret_cast<const pinned*>(host_words_.data());
-  const auto done = alarm_stream_.copy_now(device_words_.address() + words::abort,
-                                           device::address_of(&own.one), sizeof own.one);
+  const auto done =
+      memory_.gpu()->copy_now(device_words_.address() + words::abort, device::address_of(&own.one),
+                              sizeof own.one, device::gpu::helper::alarm);
   if (!done)
     base::log(MORI_LOG_ERROR, "PE {}: kernels could not be told to end: {}", settings_.pe,
               done.error().text);
@@ -136,12 +135,12 @@ uint64_t gpu_engine::at_peer(const void* symmetric, int pe) const {
 }
 
 base::result<int32_t> gpu_engine::put(void* target, const void* source, uint64_t bytes, int pe) {
-  MORI_CHECK(stream_.copy_now(at_peer(target, pe), device::address_of(source), bytes));
+  MORI_CHECK(memory_.gpu()->copy_now(at_peer(target, pe), device::address_of(source), bytes));
   return static_cast<int32_t>(MORI_OK);
 }
 
 base::result<int32_t> gpu_engine::get(void* target, const void* source, uint64_t bytes, int pe) {
-  MORI_CHECK(stream_.copy_now(device::address_of(target), at_peer(source, pe), bytes));
+  MORI_CHECK(memory_.gpu()->copy_now(device::address_of(target), at_peer(source, pe), bytes));
   return static_cast<int32_t>(MORI_OK);
 }
 
@@ -160,10 +159,10 @@ base::result<int32_t> gpu_engine::run(const call& what, uint64_t& before) {
   args.pe = what.pe;
   device::launch_options with;
   with.wave_count = 1;
-  with.stream = stream_.get();
+  with.stream = stream_;
   MORI_TRY([[maybe_unused]] const uint32_t blocks,
            kernels_->launch(MORI_KERNEL_HANDLE(mori_shmem_host_call), with, args));
-  MORI_CHECK(memory_.gpu()->synchronize_stream(stream_.get()));
+  MORI_CHECK(memory_.gpu()->synchronize_stream(stream_));
   before = result.before;
   return result.status;
 }
@@ -184,7 +183,7 @@ base::result<uint64_t> gpu_engine::read_word(uint64_t address, uint64_t bytes) {
   const std::lock_guard alone(one_call_);
   auto& word = reinterpret_cast<pinned*>(host_words_.data())->word;
   word = 0;
-  MORI_CHECK(stream_.copy_now(device::address_of(&word), address, bytes));
+  MORI_CHECK(memory_.gpu()->copy_now(device::address_of(&word), address, bytes));
   return word;
 }
 

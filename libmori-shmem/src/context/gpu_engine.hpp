@@ -53,8 +53,7 @@ class gpu_engine final : public engine {
   std::unique_ptr<device::runtime> kernels_;
   device::device_buffer device_words_;
   device::pinned_buffer host_words_;
-  device::own_stream stream_;        // copies and kernels of host calls
-  device::own_stream alarm_stream_;  // abort and departures: never behind anything else
+  void* stream_ = nullptr;  // the device's helper stream: kernels of host calls
   std::mutex one_call_;
   const mori_shmem_device_state_v1* state_ = nullptr;
 };

@@ -55,7 +55,6 @@ gpu_heap::~gpu_heap() {
 
 base::status gpu_heap::open_device(const settings& with) {
   MORI_TRY(gpu_, device::gpu::current(with.backend));
-  MORI_TRY(stream_, device::own_stream::create(gpu_));
   return {};
 }
 
@@ -173,8 +172,7 @@ base::status gpu_heap::import_by_handle(link::group& group, base::deadline until
 // Reads each PE's nonce through the mapping; a mapping that fails this does not count.
 base::status gpu_heap::prove(link::group& group, base::deadline until) {
   const uint64_t nonce = random_nonce();
-  MORI_CHECK(
-      agree(group, stream_.copy_now(base_, device::address_of(&nonce), sizeof nonce), until));
+  MORI_CHECK(agree(group, gpu_->copy_now(base_, device::address_of(&nonce), sizeof nonce), until));
   MORI_TRY(const auto nonces, exchange(group, nonce, until));
   for (int pe = 0; pe < group.size(); ++pe) {
     peer_access& peer = peers_[static_cast<size_t>(pe)];
@@ -184,7 +182,7 @@ base::status gpu_heap::prove(link::group& group, base::deadline until) {
     }
     if (peer.base == 0) continue;
     uint64_t seen = 0;
-    const auto read = stream_.copy_now(device::address_of(&seen), peer.base, sizeof seen);
+    const auto read = gpu_->copy_now(device::address_of(&seen), peer.base, sizeof seen);
     if (read && seen == nonces[static_cast<size_t>(pe)]) {
       peer.transport = MORI_SHMEM_TRANSPORT_P2P;
       peer.reason = fmt::format("P2P: GPU memory by {}, proven by a nonce",

@@ -42,7 +42,6 @@ class gpu_heap final : public heap_memory {
   base::status prove(link::group& group, base::deadline until);
 
   std::shared_ptr<device::gpu> gpu_;
-  device::own_stream stream_;
   device::mapped_memory own_mapping_;  // by descriptor, or
   device::device_buffer own_buffer_;   // by handle
   std::vector<device::mapped_memory> imported_;

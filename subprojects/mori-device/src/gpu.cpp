@@ -1,7 +1,43 @@
 // gpu.cpp - GPUs by back end. See mori/device/gpu.hpp.
 #include "gpu_drivers.hpp"
 
+#include <map>
+
 namespace mori::device {
+
+base::result<void*> gpu::helper_stream(helper which) {
+  const std::lock_guard guard(helper_lock_);
+  void*& stream = helpers_[which == helper::alarm ? 1 : 0];
+  if (stream == nullptr) {
+    MORI_TRY(stream, create_stream());
+  }
+  return stream;
+}
+
+base::status gpu::copy_now(uint64_t to, uint64_t from, uint64_t bytes, helper by) {
+  MORI_TRY(void* const stream, helper_stream(by));
+  MORI_CHECK(copy(to, from, bytes, stream));
+  return synchronize_stream(stream);
+}
+
+base::status gpu::fill_now(uint64_t to, uint8_t value, uint64_t bytes) {
+  MORI_TRY(void* const stream, helper_stream(helper::work));
+  MORI_CHECK(fill(to, value, bytes, stream));
+  return synchronize_stream(stream);
+}
+
+base::result<std::shared_ptr<gpu>> gpu_of_context(
+    const void* context, const std::function<base::result<std::shared_ptr<gpu>>()>& make) {
+  static std::mutex lock;
+  // Never destroyed: calls may come during static destruction.
+  static auto* const all = new std::map<const void*, std::shared_ptr<gpu>>();
+  const std::lock_guard guard(lock);
+  std::shared_ptr<gpu>& one = (*all)[context];
+  if (one == nullptr) {
+    MORI_TRY(one, make());
+  }
+  return one;
+}
 
 base::result<std::shared_ptr<gpu>> gpu::current(int32_t backend) {
   switch (backend) {

@@ -7,8 +7,7 @@ base::result<device_buffer> device_buffer::allocate(std::shared_ptr<gpu> on, uin
   device_buffer made;
   MORI_TRY(made.address_, on->allocate(bytes));
   made.gpu_ = std::move(on);
-  MORI_TRY(const own_stream stream, own_stream::create(made.gpu_));
-  MORI_CHECK(stream.fill_now(made.address_, 0, bytes));
+  MORI_CHECK(made.gpu_->fill_now(made.address_, 0, bytes));
   return made;
 }
 
@@ -27,8 +26,7 @@ base::result<mapped_memory> mapped_memory::create(std::shared_ptr<gpu> on, uint6
   const uint64_t rounded = (bytes + granule - 1) / granule * granule;
   MORI_TRY(made.memory_, made.gpu_->create_memory(rounded));
   MORI_CHECK(made.map_at(rounded, alignment));
-  MORI_TRY(const own_stream stream, own_stream::create(made.gpu_));
-  MORI_CHECK(stream.fill_now(made.address_, 0, rounded));
+  MORI_CHECK(made.gpu_->fill_now(made.address_, 0, rounded));
   return made;
 }
 
@@ -70,16 +68,6 @@ base::result<own_stream> own_stream::create(std::shared_ptr<gpu> on) {
   MORI_TRY(made.stream_, on->create_stream());
   made.gpu_ = std::move(on);
   return made;
-}
-
-base::status own_stream::copy_now(uint64_t to, uint64_t from, uint64_t bytes) const {
-  MORI_CHECK(gpu_->copy(to, from, bytes, stream_));
-  return gpu_->synchronize_stream(stream_);
-}
-
-base::status own_stream::fill_now(uint64_t to, uint8_t value, uint64_t bytes) const {
-  MORI_CHECK(gpu_->fill(to, value, bytes, stream_));
-  return gpu_->synchronize_stream(stream_);
 }
 
 }  // namespace mori::device

@@ -44,9 +44,11 @@ base::result<std::shared_ptr<gpu>> nvidia_gpu::current(const char* library) {
         outcome != nvidia::success)
       return explain_with(*cuda, "cuDevicePrimaryCtxRetain", outcome);
   }
-  std::shared_ptr<nvidia_gpu> made(new nvidia_gpu(*cuda, context));
-  MORI_CHECK(made->read_facts());
-  return std::shared_ptr<gpu>(std::move(made));
+  return gpu_of_context(context, [&]() -> base::result<std::shared_ptr<gpu>> {
+    std::shared_ptr<nvidia_gpu> made(new nvidia_gpu(*cuda, context));
+    MORI_CHECK(made->read_facts());
+    return std::shared_ptr<gpu>(std::move(made));
+  });
 }
 
 base::result<std::string> nvidia_gpu::describe(const char* library) {

@@ -13,6 +13,9 @@
 //    the caller's current device is as before.
 //  * Addresses are u64, the same on the device and, for host memory, on the host.
 //  * Streams and events are the vendor's handles as void*; null is the default stream.
+//  * There is one object per device context and process, and it stays: so that PEs that are
+//    threads share its helper streams. Devices have few queues, and a stream that shares
+//    one with a kernel that waits for another PE would wait too.
 //  * A failure names the driver's call and its error; out of memory is
 //    MORI_E_NO_MEMORY, a missing ability MORI_E_UNAVAILABLE, all else MORI_E_OS.
 #pragma once
@@ -22,7 +25,9 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -60,6 +65,14 @@ class gpu {
 
   virtual ~gpu() = default;
   const gpu_facts& facts() const { return facts_; }
+
+  // Streams for the library's own short work beside the callers' streams; nothing on them ever
+  // waits for a peer. `alarm` carries words alone, so it is never behind a large copy.
+  enum class helper { work, alarm };
+  base::result<void*> helper_stream(helper which);
+  // Return when the bytes are there.
+  base::status copy_now(uint64_t to, uint64_t from, uint64_t bytes, helper by = helper::work);
+  base::status fill_now(uint64_t to, uint8_t value, uint64_t bytes);
 
   // --- Memory of the device, uninitialised. free() accepts 0.
   virtual base::result<uint64_t> allocate(uint64_t bytes) = 0;
@@ -134,6 +147,14 @@ class gpu {
 
  protected:
   gpu_facts facts_;
+
+ private:
+  std::mutex helper_lock_;
+  std::array<void*, 2> helpers_{};
 };
+
+// The one object for a device context; made by make() the first time.
+base::result<std::shared_ptr<gpu>> gpu_of_context(
+    const void* context, const std::function<base::result<std::shared_ptr<gpu>>()>& make);
 
 }  // namespace mori::device

@@ -88,7 +88,7 @@ class mapped_memory {
   uint64_t mapped_bytes_ = 0;
 };
 
-// A stream of our own, for copies and small kernels beside what the caller's streams do.
+// A stream as callers make them; the library's own work goes to gpu::helper_stream().
 class own_stream {
  public:
   static base::result<own_stream> create(std::shared_ptr<gpu> on);
@@ -106,10 +106,6 @@ class own_stream {
     std::swap(stream_, other.stream_);
   }
   void* get() const { return stream_; }
-
-  // Returns when the bytes are there.
-  base::status copy_now(uint64_t to, uint64_t from, uint64_t bytes) const;
-  base::status fill_now(uint64_t to, uint8_t value, uint64_t bytes) const;
 
  private:
   std::shared_ptr<gpu> gpu_;
