@@ -11,23 +11,29 @@ struct alignas(16) chunk16 {
   u32 word[4];
 };
 
+// Word by word, which becomes one load of 16 bytes. Copied as a whole, chunks that are in flight
+// would be private variables to clang: on AMD they went through shared or scratch memory.
+MORI_HOT chunk16 fetch(const chunk16& from) {
+  return {{from.word[0], from.word[1], from.word[2], from.word[3]}};
+}
+
 // Chunks of 16 bytes: all four loads of a round before its stores.
 MORI_HOT void copy_chunks(u32 rank, u32 size, chunk16* to, const chunk16* from, usz count) {
   const usz step = size;
   usz i = rank;
   MORI_NO_UNROLL
   for (; i + 3 * step < count; i += 4 * step) {
-    const chunk16 a = from[i];
-    const chunk16 b = from[i + step];
-    const chunk16 c = from[i + 2 * step];
-    const chunk16 d = from[i + 3 * step];
+    const chunk16 a = fetch(from[i]);
+    const chunk16 b = fetch(from[i + step]);
+    const chunk16 c = fetch(from[i + 2 * step]);
+    const chunk16 d = fetch(from[i + 3 * step]);
     to[i] = a;
     to[i + step] = b;
     to[i + 2 * step] = c;
     to[i + 3 * step] = d;
   }
   MORI_NO_UNROLL
-  for (; i < count; i += step) to[i] = from[i];
+  for (; i < count; i += step) to[i] = fetch(from[i]);
 }
 
 template <class E>
@@ -68,10 +74,10 @@ MORI_DEVICE void copy_chunks_to_many(const Wave& wave, u32 count, u64 my_target,
   usz i = wave.rank();
   MORI_NO_UNROLL
   for (usz round = 0; round + 4 * step <= chunk_count; round += 4 * step, i += 4 * step) {
-    const chunk16 a = from[i];
-    const chunk16 b = from[i + step];
-    const chunk16 c = from[i + 2 * step];
-    const chunk16 d = from[i + 3 * step];
+    const chunk16 a = fetch(from[i]);
+    const chunk16 b = fetch(from[i + step]);
+    const chunk16 c = fetch(from[i + 2 * step]);
+    const chunk16 d = fetch(from[i + 3 * step]);
     MORI_NO_UNROLL
     for (u32 t = 0; t < count; ++t) {
       auto* to = pointer<chunk16>(wave.broadcast(my_target, t));
@@ -87,7 +93,7 @@ MORI_DEVICE void copy_chunks_to_many(const Wave& wave, u32 count, u64 my_target,
        round += step, i += step) {
     const bool is_mine = i < chunk_count;
     chunk16 a{};
-    if (is_mine) a = from[i];
+    if (is_mine) a = fetch(from[i]);
     MORI_NO_UNROLL
     for (u32 t = 0; t < count; ++t) {
       auto* to = pointer<chunk16>(wave.broadcast(my_target, t));
