@@ -164,13 +164,19 @@ def build_suites():
             "-Dtests=enabled",
             "-Dconsumers=disabled",
             "-Dmodules=disabled",
+            "-Ddevice_checks=true",
             "-Damd=auto",
-            "-Damd_archs=gfx942",
+            "-Damd_archs=gfx90a,gfx942,gfx950",
             "-Dnvidia=auto",
             "-Dnvidia_archs=sm_90",
         ),
         [PYTHON, "-B", "tests/device_objects.py", str(DEVICE)],
     ]
+    amd = [
+        [PYTHON, "-B", f"tests/amd/{check}.py", str(DEVICE)]
+        for check in ("inspection_test", "inspection")
+    ]
+    amd_exec = [[PYTHON, "-B", "tests/amd/execution.py", str(DEVICE)]]
     asan = {
         "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -180,7 +186,9 @@ def build_suites():
         sanitized("asan", "address,undefined", asan),
         sanitized("tsan", "thread", tsan),
         Suite("alone", 180, alone, after=("build",), load=2),
-        Suite("device", 120, device, after=("build",)),
+        Suite("device", 180, device, after=("build",)),
+        Suite("amd", 120, amd, after=("device",)),
+        Suite("amd-exec", 300, amd_exec, after=("device",)),
     ]
 
 

@@ -17,10 +17,12 @@ VENDOR = re.compile(
     r"|__nv_\w+|__builtin_amdgcn_\w+|threadIdx|blockIdx|ibv_\w+|mlx[45]\w*"
     r"|__HIP\w*|__CUDA\w*|__NVCC__)\b"
 )
-# The GPU benchmarks speak the language of what they are compared with.
+# The GPU benchmarks speak the language of what they are compared with, the tests of the emulator
+# that of the compiler.
 VENDOR_FOLDERS = (
     "subprojects/mori-device/",
     "subprojects/mori-link/src/verbs/",
+    "tests/amd/emulator/",
     "tests/bench/gpu/",
 )
 STATEMENT = r"(?:^|[;{}(!,]|\breturn\b|\belse\b)\s*(?:::|std::)?"

@@ -1,0 +1,182 @@
+"""Runs launches: every wave of every block of every launch takes turns, in random order and for a
+random number of instructions when there is a seed. So kernels that wait for each other make
+progress, and each seed shows another interleaving.
+
+    machine = Machine(library, seed=3)
+    machine.add(Launch(loaded, "kernel", grid=4, block=256, arguments=[...]))
+    machine.add(...)                     # another PE
+    machine.run()
+
+All blocks count as resident. Memory is sequentially consistent: a missing fence goes unnoticed.
+"""
+
+import ctypes
+import random
+
+import emulator.decoder as decoder
+from emulator.loader import Memory
+
+WAVE_LANES = 64
+TURN_OVER, AT_BARRIER, ENDED, UNKNOWN, YIELDED, BAD_ADDRESS = range(6)
+STOPS = {"S_BARRIER": 1, "S_SLEEP": 2}
+# tinygrad leaves the hardware id in the place of the inline constant 1 / (2 pi).
+CONSTANT_INVERSE_TWO_PI, INVERSE_TWO_PI = 248, 0x3E22F983
+INSTRUCTION_LIMIT = 200_000_000
+SHOWN_WAVES = 8
+
+
+class Entry(ctypes.Structure):
+    """As in machine.c."""
+
+    _fields_ = (
+        ("run", ctypes.c_void_p),
+        ("arguments", ctypes.c_ubyte * decoder.ARRAY_COUNT),
+        ("stops", ctypes.c_ubyte),
+    )
+
+
+class FaultError(Exception):
+    """What a kernel did that a GPU would not have survived, or that never ends."""
+
+
+def load_library(path):
+    library = ctypes.CDLL(str(path))
+    pointer, word = ctypes.c_void_p, ctypes.c_uint64
+    library.run.argtypes = [pointer, word, word, pointer, pointer]
+    library.last_bad_address.restype = word
+    return library
+
+
+class Code:
+    """The instructions of one loaded object, each decoded when it is first met."""
+
+    def __init__(self, library, loaded):
+        self.base = loaded.base
+        self.count = loaded.memory.size // 4
+        self.table = (Entry * self.count)()
+        self.decoder = decoder.Decoder(library, loaded.file.architecture)
+        self.keep = []
+
+    def decode(self, address):
+        index = (address - self.base) // 4
+        if not 0 <= index < self.count:
+            raise FaultError(f"jumps to {address:#x}, outside the code object")
+        step = self.decoder.step_at(address)
+        entry = self.table[index]
+        entry.run = step.function
+        for i, argument in enumerate(step.arguments):
+            entry.arguments[i] = argument
+        entry.stops = STOPS.get(step.name, 0)
+        self.keep.append(step.keep)
+
+
+class Wave:
+    def __init__(self, code, launch, place, first_lane, lds):
+        self.code, self.launch = code, launch
+        self.place, self.index = place, first_lane // WAVE_LANES
+        self.state = TURN_OVER
+        self.registers = decoder.tinygrad()._init_wave(
+            launch.entry,
+            first_lane,
+            launch.lane_count,
+            *launch.block,
+            launch.arguments.address,
+            launch.resources2,
+            launch.scratch_bytes,
+            decoder.ARCHITECTURE,
+            *place,
+            launch.user_registers,
+            WAVE_LANES,
+        )
+        self.registers._write_sgpr(CONSTANT_INVERSE_TWO_PI, INVERSE_TWO_PI)
+        self.scratch = Memory(launch.scratch_bytes * WAVE_LANES, guarded=True)
+        self.lds = lds
+        buffers = self.registers
+        self.arrays = (ctypes.c_uint64 * decoder.ARRAY_COUNT)(
+            buffers.sgpr_buf._buf.va_addr,
+            buffers.vgpr_buf._buf.va_addr,
+            0,
+            lds.address,
+            self.scratch.address,
+            buffers.accvgpr_buf._buf.va_addr,
+        )
+
+    def __str__(self):
+        at = self.registers.pc - self.code.base
+        return f"{self.launch.kernel} block {self.place} wave {self.index} at {at:#x}"
+
+
+class Machine:
+    def __init__(self, library, seed=None, turn=200, limit=INSTRUCTION_LIMIT):
+        self.library, self.turn, self.limit = library, turn, limit
+        self.random = random.Random(seed) if seed is not None else None
+        self.codes, self.groups, self.instruction_count = {}, [], 0
+
+    def add(self, launch):
+        if not launch.keeps_subnormals():
+            raise ValueError(f"{launch.kernel} flushes subnormals, which is not emulated")
+        code = self.codes.get(launch.loaded)
+        if code is None:
+            code = self.codes[launch.loaded] = Code(self.library, launch.loaded)
+        width, height, depth = launch.grid
+        for block in range(width * height * depth):
+            place = (block % width, block // width % height, block // width // height)
+            lds = Memory(-(-launch.lds_bytes // 16) * 16, guarded=True)
+            lanes = range(0, launch.lane_count, WAVE_LANES)
+            self.groups.append([Wave(code, launch, place, lane, lds) for lane in lanes])
+
+    def run(self):
+        """Until every wave has ended."""
+        pairs = [(wave, group) for group in self.groups for wave in group]
+        self.library.catch_faults(1)
+        try:
+            while pairs:
+                if self.random:
+                    self.random.shuffle(pairs)
+                self._round(pairs)
+                pairs = [(wave, group) for wave, group in pairs if wave.state != ENDED]
+        finally:
+            self.library.catch_faults(0)
+        self.groups = []
+
+    def _round(self, pairs):
+        """One turn for each wave that is not at a barrier."""
+        for wave, group in pairs:
+            if wave.state == TURN_OVER:
+                self._take_turn(wave)
+                if wave.state != TURN_OVER:
+                    open_barrier(group)
+        if self.instruction_count > self.limit:
+            waves = ", ".join(str(wave) for wave, _ in pairs[:SHOWN_WAVES])
+            raise FaultError(f"no end after {self.instruction_count} instructions: {waves}")
+
+    def _take_turn(self, wave):
+        length = self.random.randint(1, self.turn) if self.random else self.turn
+        left = ctypes.c_long(length)
+        outcome = UNKNOWN
+        while outcome == UNKNOWN:
+            code = wave.code
+            outcome = self.library.run(
+                code.table, code.base, code.count, wave.arrays, ctypes.byref(left)
+            )
+            if outcome == UNKNOWN:
+                self._decode(wave)
+        self.instruction_count += length - left.value
+        if outcome == BAD_ADDRESS:
+            raise FaultError(f"{wave}: access to {self.library.last_bad_address():#x}")
+        wave.state = outcome if outcome in (AT_BARRIER, ENDED) else TURN_OVER
+
+    def _decode(self, wave):
+        try:
+            wave.code.decode(wave.registers.pc)
+        except (FaultError, decoder.UnsupportedError, RuntimeError) as error:
+            raise FaultError(f"{wave}: {error}") from error
+
+
+def open_barrier(group):
+    """Waves at a barrier go on when no wave of their block still runs."""
+    if any(wave.state == TURN_OVER for wave in group):
+        return
+    for wave in group:
+        if wave.state == AT_BARRIER:
+            wave.state = TURN_OVER
