@@ -4,48 +4,29 @@
 //
 //   publish   expert outputs are copied to symmetric memory, unless they are
 //             there already; indices are compared with dispatch's by a hash
-//   announce  one word per peer: "you may read"; wait for all of theirs
-//   gather    the sum, in fp32, over destination ranks in ascending order, starting
-//             from the first one's value, rounded once
-//   release   one word per peer: "I read no more"
+//   announce  the last block to come tells each peer by a word "you may read",
+//             and waits for all of theirs
+//   gather    the sum over destination ranks in ascending order; see gather.hpp
+//   release   the last block tells each peer by a word "I read no more"
 //
 // The buffer is written again by the next combine (publish) or by the caller (a
 // buffer that was used in place). So: a combine that copied leaves its epoch in
-// plan.release_epoch, and the next one waits for the peers' release words
-// before it copies; a dispatch in between proves the same (see dispatch.hpp)
+// plan.release_epoch, and each block of the next one waits for the peers' release
+// words before it copies; a dispatch in between proves the same (see dispatch.hpp)
 // and clears it. A combine that used the caller's rows in place waits at its end.
-// Ready words need no second set: a rank announces combine c + 1 after all have
-// released c, or after a dispatch that all have entered, hence after all have
-// read its word of c. Release words likewise: c + 1 is released after
-// all ready words of c + 1 came, and a rank that still waited for releases of c has
-// not announced c + 1.
+// Ready words need no second set: a rank announces combine c + 1 after all its blocks
+// have seen that all have released c, or after a dispatch that all have
+// entered, hence after all have read its word of c. Release words likewise: c + 1
+// is released after all ready words of c + 1 came, and a rank of which a block still
+// waited for releases of c has not announced c + 1.
+//
+// After a dispatch that failed by a verdict there are no rows; the verdict is the
+// same on every rank, so all do nothing, and epochs stay in step.
 #pragma once
 
-#include "kernels/exchange.hpp"
+#include "kernels/gather.hpp"
 
 namespace mori::ep_core {
-
-// Elements that one lane adds at a time: on GPUs 16 bytes, so that neighbouring lanes read
-// neighbouring chunks; on the host (waves of one lane) few enough that their sums stay near the
-// registers, while the next lines of all rows are fetched.
-template <class Element>
-inline constexpr u32 tile_elements =
-    static_cast<u32>((device::wave::single ? 128 : 16) / sizeof(Element));
-
-// Element vectors of 16 bytes at least: rows are multiples of that.
-template <class Element, u32 Count>
-MORI_HOT void add_tile(Element* out, const Element* const* rows, u32 row_count, u64 first) {
-  float sum[Count];
-  const Element* row = rows[0] + first;
-  device::prefetch_beyond<sizeof(Element[Count])>(row);
-  for (u32 i = 0; i < Count; ++i) sum[i] = device::to_float(row[i]);
-  for (u32 r = 1; r < row_count; ++r) {
-    row = rows[r] + first;
-    device::prefetch_beyond<sizeof(Element[Count])>(row);
-    for (u32 i = 0; i < Count; ++i) sum[i] = sum[i] + device::to_float(row[i]);
-  }
-  for (u32 i = 0; i < Count; ++i) out[first + i] = device::from_float<Element>(sum[i]);
-}
 
 template <class Element>
 class combine_kernel {
@@ -57,86 +38,68 @@ class combine_kernel {
         plan_(*own<plan>(args.at.plan)),
         epoch_(plan_.combine_epoch + 1),
         unreleased_(plan_.release_epoch),
-        first_token_(args.token_count * g.block_index() / g.block_count()),
-        last_token_(args.token_count * (g.block_index() + 1) / g.block_count()) {}
+        tokens_(share(args.token_count, g.block_index(), g.block_count())) {}
 
   MORI_DEVICE void run() {
+    if (plan_.dispatch_verdict != MORI_OK) return;
     const patience waits(at_);
-    if (unreleased_ != 0) {
-      if (grid_.block_index() == 0 && !wait_for_releases(waits, unreleased_)) return;
-      if (!grid_.sync()) return;
-    }
-    publish();
-    if (!grid_.sync()) return;
-    if (grid_.block_index() == 0 && !announce(waits)) return;
-    if (!grid_.sync()) return;
-    device::fence<scope::system, order::acquire>();
+    if (unreleased_ != 0 && !wait_for_releases(waits, unreleased_)) return;
+    publish_rows();
+    const u64 hash = block{}.reduce_add(hash_ids(at_, own<const i32>(args_.indices), tokens_));
+    if (block{}.rank() == 0)
+      own<block_report>(at_.block_reports, grid_.block_index())->routing_hash = hash;
+    publish(block{});
+    if (!grid_.sync_after([&] { return announce(waits); })) return;
     if (plan_.verdict == MORI_OK) gather();
-    if (!grid_.sync()) return;
-    if (grid_.block_index() == 0) release(waits);
+    grid_.finish([&] { release(waits); });
   }
 
  private:
   // --- publish ----------------------------------------------------------------------------------
 
-  MORI_DEVICE void publish() const {
-    const u64 first = args_.recv_count * grid_.block_index() / grid_.block_count();
-    const u64 last = args_.recv_count * (grid_.block_index() + 1) / grid_.block_count();
-    const struct {
-      u64 to, from, bytes;
-    } parts[] = {
-        {at_.tokens, args_.input, args_.input == 0 ? 0 : args_.row_bytes},
-        {at_.combine_weights, args_.input_weights,
-         args_.input_weights == 0 ? 0 : at_.top_k * sizeof(float)},
-    };
-    for (const auto& part : parts) copy_rows(part.to, part.from, first, last, part.bytes);
-    hash_indices();
-    device::fence<scope::system, order::release>();
+  // Rows are dense on both sides: each wave takes a piece of the whole, in lines of 128 bytes.
+  MORI_DEVICE void publish_rows() const {
+    // A caller that says it has fewer rows than were received is told so; nothing is read beyond.
+    const u64 rows = device::min(static_cast<u64>(plan_.recv_count), args_.input_row_count);
+    u64 from = args_.input, to = at_.tokens, bytes = rows * args_.row_bytes;
+    MORI_NO_UNROLL
+    for (;;) {
+      if (from != 0) {
+        const auto mine = share_of_bytes(bytes, grid_.wave_index(), grid_.wave_count());
+        device::copy_streaming(wave{}, own<u8>(to, mine.first), own<const u8>(from, mine.first),
+                               mine.count());
+      }
+      if (to == at_.combine_weights) return;
+      from = args_.input_weights;
+      to = at_.combine_weights;
+      bytes = rows * at_.top_k * sizeof(float);
+    }
   }
 
-  // Rows are dense on both sides, so a wave's share is one piece.
-  MORI_DEVICE void copy_rows(u64 to, u64 from, u64 first, u64 last, u64 bytes) const {
-    const device::block block = grid_.this_block();
-    const u64 rows = last - first;
-    const u64 begin = first + rows * block.wave_index() / block.wave_count();
-    const u64 end = first + rows * (block.wave_index() + 1) / block.wave_count();
-    device::copy_streaming(grid_.this_wave(), own<u8>(to, begin * bytes),
-                           own<const u8>(from, begin * bytes), (end - begin) * bytes);
-  }
-
-  MORI_DEVICE void hash_indices() const {
-    const device::block block = grid_.this_block();
-    const i32* ids = own<const i32>(args_.indices);
-    u64 hash = 0;
-    const u64 end = last_token_ * at_.top_k;
-    for (u64 i = first_token_ * at_.top_k + block.rank(); i < end; i += block.size())
-      hash += hash_part(i, ids[i]);
-    hash = block.reduce_add(hash);
-    if (block.rank() == 0)
-      own<block_report>(at_.block_reports, grid_.block_index())->routing_hash = hash;
-  }
-
-  // --- announce (block 0) -----------------------------------------------------------------------
+  // --- announce (the last block) ----------------------------------------------------------------
 
   MORI_DEVICE bool announce(const patience& waits) {
-    const device::block block = grid_.this_block();
-    if (block.rank() == 0) begin_plan();
-    for (u32 i = block.rank(); i < at_.rank_count; i += block.size()) {
-      const u32 peer = (at_.rank + 1 + i) % at_.rank_count;
-      flag_line* flags = at_peer<flag_line>(at_, peer, at_.flags, at_.rank);
-      device::store<scope::system, order::release>(&flags->ready,
-                                                   tagged(epoch_, args_.fingerprint));
-      wake(at_, peer);
-    }
-    bool have_all = true;
-    for (u32 source = block.rank(); have_all && source < at_.rank_count; source += block.size()) {
-      const u64 epoch = epoch_;
-      have_all = waits.wait_for(&own<const flag_line>(at_.flags, source)->ready,
-                                [epoch](u64 seen) { return has_tag(seen, epoch); },
-                                {MORI_SHMEM_OP_EP_COMBINE, static_cast<i32>(source), epoch});
-    }
-    if (!all_succeeded(block, have_all)) return false;
-    if (block.rank() == 0) check_agreement(at_, plan_, [this](u32 s) { return ready_word(s); });
+    const block b;
+    const bool goes_on = !waits.is_over(), keeps_plan = b.wave_index() == b.wave_count() - 1;
+    const u64 hash = keeps_plan ? hash_of_blocks() : 0;
+    // A call that was ended before tells nobody anything: its epoch has not begun.
+    if (!all_succeeded(b, goes_on)) return false;
+    const u32 word = plan_.recv_count == 0 ? without_rows(args_.fingerprint) : args_.fingerprint;
+    tell_peers(at_, b, &flag_line::ready, tagged(epoch_, word));
+    if (keeps_plan && wave{}.rank() == 0) begin_plan(hash);
+    const u64 epoch = epoch_;
+    const bool have_all = wait_for_peers(at_, b, waits, &flag_line::ready,
+                                         [epoch](u64 seen) { return has_tag(seen, epoch); },
+                                         {MORI_SHMEM_OP_EP_COMBINE, -1, epoch});
+    if (!all_succeeded(b, have_all)) return false;
+    u64 opinions = 0;
+    for (u32 source = b.rank(); source < at_.rank_count; source += b.size())
+      opinions += opinion::of_word(ready_word(source), ready_word(0));
+    opinions = b.reduce_add(opinions);
+    if (b.rank() != 0) return true;
+    plan_.flows = opinion::flows(opinions);
+    if (opinion::is_mixed(opinions))
+      check_agreement(at_, plan_, [this](u32 source) { return ready_word(source); });
     return true;
   }
 
@@ -144,10 +107,17 @@ class combine_kernel {
     return untagged(own<const flag_line>(at_.flags, source)->ready);
   }
 
-  MORI_DEVICE void begin_plan() {
+  // One wave.
+  MORI_DEVICE u64 hash_of_blocks() const {
+    const wave w;
     u64 hash = 0;
-    for (u32 b = 0; b < grid_.block_count(); ++b)
-      hash += own<const block_report>(at_.block_reports, b)->routing_hash;
+    for (u32 of_block = w.rank(); of_block < grid_.block_count(); of_block += w.size())
+      hash += own<const block_report>(at_.block_reports, of_block)->routing_hash;
+    return w.reduce_add(hash);
+  }
+
+  // One lane.
+  MORI_DEVICE void begin_plan(u64 hash) {
     plan_.foreign_hash = hash == plan_.routing_hash ? 0 : hash;
     plan_.verdict = MORI_OK;
     plan_.combine_epoch = epoch_;
@@ -156,75 +126,52 @@ class combine_kernel {
   // --- gather -----------------------------------------------------------------------------------
 
   MORI_DEVICE void gather() const {
-    const device::block block = grid_.this_block();
     // Also when none has rows: zeros for all tokens then.
     const bool with_weights = (plan_.flows & flows_weights) != 0 || args_.input_weights != 0;
-    for (u64 token = first_token_ + block.wave_index(); token < last_token_;
-         token += block.wave_count()) {
-      const Element* rows[fan_out_limit];
-      const float* weights[fan_out_limit];
-      u32 count = 0;
-      const route* to = own<const route>(at_.routes, token * at_.fan_out);
-      for (; count < at_.fan_out && to[count].rank >= 0; ++count) {
-        const auto rank = static_cast<u32>(to[count].rank);
+    const wave_items items(tokens_);
+    for (u32 item = items.begin(); item < items.end(); item += items.step()) {
+      const u32 token = items.token(item);
+      by_lane<u64> rows;
+      const u32 count = for_destinations(at_, token, rows, [this](const route& r) {
+        const auto rank = static_cast<u32>(r.rank);
         const bool registered = unpack(ready_word(rank)).reads_registered;
-        rows[count] = pointer<const Element>(device::address(at_peer<u8>(
-            at_, rank, registered ? at_.registered : at_.tokens, to[count].row * args_.row_bytes)));
-        weights[count] =
-            at_peer<const float>(at_, rank, at_.combine_weights, u64{to[count].row} * at_.top_k);
-      }
-      const u64 elements = args_.row_bytes / sizeof(Element);
-      sum_rows(own<Element>(at_.out, token * elements), rows, count, elements);
-      if (with_weights)
-        sum_rows(own<float>(at_.out_weights, token * at_.top_k), weights, count, at_.top_k);
+        return displacement(at_, rank) + (registered ? at_.registered : at_.tokens) +
+               r.row * args_.row_bytes;
+      });
+      const auto part = items.bytes(item, args_.row_bytes);
+      constexpr u32 width = sizeof(Element);
+      sum_rows<Element, true>(at_.out + token * args_.row_bytes, rows, count,
+                              {part.first / width, part.last / width});
+      if (with_weights && items.part(item) == 0) gather_weights(token);
     }
   }
 
-  template <class T>
-  MORI_DEVICE void sum_rows(T* out, const T* const* rows, u32 count, u64 elements) const {
-    const device::wave wave = grid_.this_wave();
-    constexpr u32 tile = tile_elements<T>;
-    constexpr u32 narrow_tile = 16 / sizeof(T);
-    const u64 whole = elements / tile * tile;
-    const u64 whole_narrow = elements / narrow_tile * narrow_tile;
-    if (count == 0) {
-      for (u64 i = wave.rank(); i < elements; i += wave.size())
-        out[i] = device::from_float<T>(0.0f);
-      return;
-    }
-    for (u64 first = u64{wave.rank()} * tile; first < whole; first += u64{wave.size()} * tile)
-      add_tile<T, tile>(out, rows, count, first);
-    for (u64 first = whole + u64{wave.rank()} * narrow_tile; first < whole_narrow;
-         first += u64{wave.size()} * narrow_tile)
-      add_tile<T, narrow_tile>(out, rows, count, first);
-    for (u64 first = whole_narrow + wave.rank(); first < elements; first += wave.size())
-      add_tile<T, 1>(out, rows, count, first);
+  MORI_DEVICE void gather_weights(u32 token) const {
+    const u64 row_bytes = at_.top_k * sizeof(float);
+    by_lane<u64> rows;
+    const u32 count = for_destinations(at_, token, rows, [&](const route& r) {
+      return displacement(at_, static_cast<u32>(r.rank)) + at_.combine_weights + r.row * row_bytes;
+    });
+    sum_rows<float, false>(at_.out_weights + token * row_bytes, rows, count, {0, at_.top_k});
   }
 
-  // --- release (block 0) ------------------------------------------------------------------------
+  // --- release (the last block) -----------------------------------------------------------------
 
   MORI_DEVICE void release(const patience& waits) {
-    const device::block block = grid_.this_block();
-    device::fence<scope::system, order::acq_rel>();
-    for (u32 i = block.rank(); i < at_.rank_count; i += block.size()) {
-      const u32 peer = (at_.rank + 1 + i) % at_.rank_count;
-      flag_line* flags = at_peer<flag_line>(at_, peer, at_.flags, at_.rank);
-      device::store<scope::system, order::release>(&flags->released, epoch_);
-      wake(at_, peer);
-    }
-    if (block.rank() == 0) plan_.release_epoch = args_.releases_at_end != 0 ? 0 : epoch_;
+    const block b;
+    const bool goes_on = !waits.is_over();
+    tell_peers(at_, b, &flag_line::released, epoch_);
+    if (b.rank() == 0) plan_.release_epoch = args_.releases_at_end != 0 ? 0 : epoch_;
     const bool done = args_.releases_at_end == 0 || wait_for_releases(waits, epoch_);
-    if (done && block.rank() == 0) plan_.finished_combine = epoch_;
+    // Last of all: a call that was ended before this is no success.
+    if (b.rank() == 0 && done && goes_on) plan_.finished_combine = epoch_;
   }
 
   MORI_DEVICE bool wait_for_releases(const patience& waits, u64 epoch) const {
-    const device::block block = grid_.this_block();
-    bool have_all = true;
-    for (u32 source = block.rank(); have_all && source < at_.rank_count; source += block.size())
-      have_all = waits.wait_for(&own<const flag_line>(at_.flags, source)->released,
-                                [epoch](u64 seen) { return seen == epoch; },
-                                {MORI_SHMEM_OP_EP_RELEASE, static_cast<i32>(source), epoch});
-    return all_succeeded(block, have_all);
+    const block b;
+    return all_succeeded(b, wait_for_peers(at_, b, waits, &flag_line::released,
+                                           [epoch](u64 seen) { return seen == epoch; },
+                                           {MORI_SHMEM_OP_EP_RELEASE, -1, epoch}));
   }
 
   const grid& grid_;
@@ -233,8 +180,7 @@ class combine_kernel {
   plan& plan_;
   const u64 epoch_;
   const u64 unreleased_;
-  const u64 first_token_;
-  const u64 last_token_;
+  const span_of<u32> tokens_;
 };
 
 template <class Element>

@@ -1,8 +1,10 @@
 // plan.hpp - what host code and kernels share: the operator's memory as
 // addresses, the arguments of the two kernels, and the plan, a line of private
 // memory in which the kernels keep what must outlive a launch (epochs, routing
-// hash) and say what went wrong. Plain data in one layout for all processors.
-// Read exchange.hpp next, then dispatch.hpp and combine.hpp.
+// hash, receive count) and say what went wrong. Plain data in one layout for all
+// processors. Nothing in the arguments depends on what an earlier call did on the
+// device, so a captured launch can be replayed.
+// Read exchange.hpp next, then routing.hpp, dispatch.hpp and combine.hpp.
 #pragma once
 
 #include <mori/ep.h>
@@ -26,8 +28,8 @@ struct flag_line {
 };
 static_assert(sizeof(flag_line) == 64);
 
-// Where one token's row went. Routes of a token are in ascending rank.
-struct route {
+// Where one token's row went. Routes of a token are in ascending rank. One load moves one.
+struct alignas(8) route {
   i32 rank;  // -1: no more routes
   u32 row;   // at that rank
 };
@@ -50,23 +52,40 @@ struct plan {
   u64 combine_epoch;
   u64 finished_dispatch;  // epoch of the last one that ran to its end
   u64 finished_combine;
-  u64 release_epoch;  // a combine that peers may still be reading from; 0: none
-  u64 routing_hash;   // of the last dispatch
-  i32 verdict;        // mori_status of the last launch
-  i32 recv_count;     // of the last dispatch
-  u32 flows;          // flows_weights, flows_scales of the last launch
-  i32 verdict_rank;   // overflow: who receives too much; mismatch: who differs ...
-  i32 verdict_other;  //                                          ... from whom
-  i32 bad_id;         // at bad_slot
-  u64 verdict_word;   // overflow: how much; mismatch: fingerprint of verdict_rank ...
-  u64 verdict_limit;  //           capacity              ... and of verdict_other
-  u64 bad_slot;       // own ids: index of the first out of range; no_slot: none
-  u64 foreign_hash;   // combine: hash of the given indices if they are not the dispatch's, else 0
+  u64 release_epoch;     // a combine that peers may still be reading from; 0: none
+  u64 routing_hash;      // of the last dispatch
+  i32 verdict;           // mori_status of the last launch
+  i32 dispatch_verdict;  // of the last dispatch; unless it is MORI_OK, combines do nothing
+  i32 recv_count;        // of the last dispatch
+  u32 flows;             // flows_weights, flows_scales of the last launch
+  i32 verdict_rank;      // overflow: who receives too much; mismatch: who differs ...
+  i32 verdict_other;     //                                          ... from whom
+  i32 bad_id;            // at bad_slot
+  u64 verdict_word;      // overflow: how much; mismatch: fingerprint of verdict_rank ...
+  u64 verdict_limit;     //           capacity              ... and of verdict_other
+  u64 bad_slot;          // own ids: index of the first out of range; no_slot: none
+  u64 foreign_hash;  // combine: hash of the given indices if they are not the dispatch's, else 0
 };
 static_assert(sizeof(plan) <= 256);
 
 inline constexpr u32 flows_weights = 1;
 inline constexpr u32 flows_scales = 2;
+
+// Division of numbers below 2^31 by one that is known before, without a division: multiplier =
+// floor(2^(31 + shift) / divisor) + 1 with the least shift such that divisor <= 2^shift is exact.
+struct divisor {
+  u32 multiplier;
+  u32 shift;
+};
+
+MORI_HOT constexpr divisor divisor_of(u32 value) {
+  u32 shift = 0;
+  while (u64{1} << shift < value) ++shift;
+  return {static_cast<u32>((u64{1} << (31 + shift)) / value + 1), shift};
+}
+MORI_HOT constexpr u32 quotient(u32 number, const divisor& by) {
+  return static_cast<u32>(u64{number} * by.multiplier >> 31 >> by.shift);
+}
 
 // An operator's memory, and the numbers that do not change from call to call.
 struct places {
@@ -98,6 +117,7 @@ struct places {
   u32 rank;
   u32 rank_count;
   u32 experts_per_rank;
+  divisor by_experts_per_rank;
   u32 top_k;
   u32 fan_out;
   u32 drop_invalid_experts;
@@ -109,9 +129,9 @@ struct dispatch_args {
   u64 weights;  // 0: none
   u64 scales;   // 0: none
   u64 indices;
-  u64 token_count;
   u64 row_bytes;
   u64 scale_row_bytes;
+  u32 token_count;
   u32 fingerprint;
   u32 count_local_experts;
 };
@@ -121,10 +141,10 @@ struct combine_args {
   u64 input;          // 0: the rows are already in the buffer that `reads_registered` names
   u64 input_weights;  // 0: none
   u64 indices;
-  u64 token_count;
-  u64 recv_count;
+  u64 input_row_count;  // rows that input and input_weights have
   u64 row_bytes;
-  u32 fingerprint;
+  u32 token_count;
+  u32 fingerprint;      // as if rows had been received; see without_rows()
   u32 releases_at_end;  // the caller may write to the buffer after the call: wait for the readers
 };
 
@@ -155,6 +175,11 @@ MORI_HOT u32 pack(const fingerprint& f) {
 MORI_HOT fingerprint unpack(u32 word) {
   return {static_cast<i32>(word & 7), word >> 8, static_cast<presence>(word >> 3 & 3),
           static_cast<presence>(word >> 5 & 3), (word >> 7 & 1) != 0};
+}
+
+// The word of a rank that has received nothing: only the device knows that.
+MORI_HOT u32 without_rows(u32 word) {
+  return (word & ~(3u << 3)) | static_cast<u32>(presence::no_rows) << 3;
 }
 
 // Part of one (slot, id) in the routing hash, which is the sum of all parts.

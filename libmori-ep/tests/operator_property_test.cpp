@@ -95,7 +95,8 @@ std::string try_call(tried_operator& on, engine& random) {
   return wrong.empty() ? "" : "combine: " + wrong;
 }
 
-void try_ranks(const group_options& with, uint64_t rounds) {
+// top_k: 0 for a random one.
+void try_ranks(const group_options& with, uint64_t rounds, uint64_t top_k = 0) {
   const uint64_t seed = test_seed() + static_cast<uint64_t>(with.rank_count);
   engine random(seed);
   rank_group group(with);
@@ -104,6 +105,7 @@ void try_ranks(const group_options& with, uint64_t rounds) {
     tried_operator two[2];
     for (tried_operator& each : two) {
       each.config = random_config(random, with.rank_count);
+      if (top_k != 0) each.config.expert_per_token_count = top_k;
       each.ops = std::make_unique<operators>(group, each.config);
     }
     for (uint64_t call = 0; call < 12; ++call) {
@@ -124,3 +126,6 @@ TEST_CASE("random calls: three ranks, two workers each") {
 }
 TEST_CASE("random calls: four ranks") { try_ranks({.rank_count = 4}, 25); }
 TEST_CASE("random calls: eight ranks") { try_ranks({.rank_count = 8}, 12); }
+TEST_CASE("random calls: twenty ranks, tokens that go to all of them") {
+  try_ranks({.rank_count = 20, .worker_count = 2}, 2, 32);
+}

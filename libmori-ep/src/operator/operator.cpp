@@ -178,6 +178,7 @@ status ep_operator::attach(int32_t rank, const mori_shmem_device_state_v1& state
   places_.rank = static_cast<u32>(rank);
   places_.rank_count = static_cast<u32>(settings_.rank_count);
   places_.experts_per_rank = static_cast<u32>(settings_.expert_per_rank_count);
+  places_.by_experts_per_rank = divisor_of(places_.experts_per_rank);
   places_.top_k = static_cast<u32>(settings_.expert_per_token_count);
   places_.fan_out = static_cast<u32>(settings_.fan_out());
   places_.drop_invalid_experts = static_cast<u32>(settings_.drop_invalid_experts);
@@ -203,13 +204,12 @@ combine_facts ep_operator::facts() const {
 template <class Args>
 result<uint32_t> ep_operator::launch(const device::kernel& kernel, uint32_t block_count,
                                      const Args& args) {
-  the_plan().verdict = MORI_OK;
   device::launch_options with;
   with.block_count = std::min(block_count, static_cast<uint32_t>(grid_limit));
   with.pe = static_cast<int32_t>(places_.rank);
   with.abort_word = places_.state.abort_word;
   with.fault = places_.state.fault;
-  // Blocks wait for block 0, which waits for peers: its waits must end first, for they name whom.
+  // Blocks wait for the one that waits for peers: its waits must end first, for they name whom.
   with.wait_budget_ns = base::deadline::saturating_add(
       base::deadline::saturating_add(places_.wait_budget_ns, places_.wait_budget_ns),
       base::ns_per_s);
@@ -218,9 +218,10 @@ result<uint32_t> ep_operator::launch(const device::kernel& kernel, uint32_t bloc
   return runtime_->launch(kernel, with, args);
 }
 
-status ep_operator::explain_end(bool finished) const {
-  MORI_CHECK(explain_verdict(the_plan()));
-  if (finished) return {};
+status ep_operator::explain_end(const call_end& end) const {
+  // A kernel that was ended at once has not even begun its epoch.
+  if (end.begun == end.epoch) MORI_CHECK(explain_verdict(the_plan()));
+  if (end.finished == end.epoch) return {};
   MORI_CHECK(check());
   return fail(MORI_E_INTERNAL, "a kernel ended early, but the context has no fault");
 }
@@ -237,7 +238,7 @@ status ep_operator::dispatch(const mori_ep_dispatch_args& args, mori_ep_dispatch
   to_kernel.weights = address(args.weights);
   to_kernel.scales = address(args.scales);
   to_kernel.indices = address(args.indices);
-  to_kernel.token_count = request.token_count;
+  to_kernel.token_count = static_cast<u32>(request.token_count);
   to_kernel.row_bytes = request.row_bytes;
   to_kernel.scale_row_bytes = settings_.scale_row_bytes();
   to_kernel.fingerprint = pack({args.dtype, static_cast<u32>(request.hidden_dim),
@@ -246,12 +247,11 @@ status ep_operator::dispatch(const mori_ep_dispatch_args& args, mori_ep_dispatch
   to_kernel.count_local_experts = static_cast<u32>(args.count_local_experts);
 
   dispatched_ = false;
-  // A kernel that was ended at once has not even begun its epoch.
   const uint64_t epoch = the_plan().dispatch_epoch + 1;
   MORI_TRY(const uint32_t blocks,
            launch(MORI_KERNEL_HANDLE(mori_ep_intra_node_dispatch), request.block_count, to_kernel));
   const plan& p = the_plan();
-  MORI_CHECK(explain_end(p.finished_dispatch == epoch));
+  MORI_CHECK(explain_end({epoch, p.dispatch_epoch, p.finished_dispatch}));
   // Also when an own id was bad: the peers have their rows and expect a combine.
   dispatched_ = true;
   token_count_ = request.token_count;
@@ -284,19 +284,19 @@ status ep_operator::combine(const mori_ep_combine_args& args, mori_ep_combine_re
   to_kernel.input = request.place == input_place::copied ? address(args.input) : 0;
   to_kernel.input_weights = address(args.weights);
   to_kernel.indices = address(args.indices);
-  to_kernel.token_count = args.token_count;
-  to_kernel.recv_count = recv_count();
+  to_kernel.token_count = static_cast<u32>(args.token_count);
+  to_kernel.input_row_count = args.input_row_count;
   to_kernel.row_bytes = request.row_bytes;
   to_kernel.fingerprint = pack({args.dtype, static_cast<u32>(request.hidden_dim),
-                                presence_of(args.weights, recv_count()), presence::no_rows,
-                                request.place == input_place::in_registered});
+                                args.weights != nullptr ? presence::given : presence::none,
+                                presence::no_rows, request.place == input_place::in_registered});
   to_kernel.releases_at_end = request.place == input_place::copied ? 0 : 1;
 
   const uint64_t epoch = the_plan().combine_epoch + 1;
   MORI_TRY(const uint32_t blocks,
            launch(combine_kernel_of(args.dtype), request.block_count, to_kernel));
   const plan& p = the_plan();
-  MORI_CHECK(explain_end(p.finished_combine == epoch));
+  MORI_CHECK(explain_end({epoch, p.combine_epoch, p.finished_combine}));
   if (p.foreign_hash != 0)
     return fail(MORI_E_INVALID,
                 "indices are not the routing of the last dispatch: hash {:#x}, dispatch had {:#x}",

@@ -56,7 +56,11 @@ class ep_operator {
   template <class Args>
   base::result<uint32_t> launch(const device::kernel& kernel, uint32_t block_count,
                                 const Args& args);
-  base::status explain_end(bool finished) const;
+  // Epochs of the call that has ended: its own, and the plan's last begun and finished ones.
+  struct call_end {
+    uint64_t epoch, begun, finished;
+  };
+  base::status explain_end(const call_end& end) const;
 
   mori_shmem* const shmem_;  // the caller's; must outlive this, checked at each call
   const settings settings_;
