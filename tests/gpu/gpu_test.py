@@ -52,7 +52,7 @@ def main():
         arguments, more = arguments[:at], arguments[at + 1 :]
     with mps() as environment:
         codes = [
-            subprocess.run([program, *more], env=environment, timeout=LIMIT_S, check=False).returncode
+            subprocess.call([program, *more], env=environment, timeout=LIMIT_S)
             for program in arguments
         ]
     if all(code == SKIPPED for code in codes):

@@ -5,8 +5,6 @@
 #include <doctest/doctest.h>
 #include <mori/device/gpu_memory.hpp>
 
-#include <unistd.h>
-
 #include <chrono>
 #include <cstring>
 #include <numeric>
@@ -116,7 +114,9 @@ std::string signals_and_atomics(mori_shmem* shmem, int pe) {
   return "";
 }
 
-// Barriers on a stream: enqueued, in step, thousands of them.
+// Barriers on a stream: enqueued, in step, thousands of them. Never more than a driver queues: a
+// launch that has to wait for room holds up the launches of the process's other threads, for which
+// the kernels before it wait.
 std::string barriers_on_a_stream(mori_shmem* shmem, int) {
   auto gpu = device::gpu::current(backend_here().backend);
   EXPECT(gpu);
@@ -133,14 +133,30 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+// Waits until an own word has the value; `failure_part`: what the wait must end with instead.
+std::string wait_for_word(mori_shmem* shmem, const void* word, uint64_t value,
+                          const char* failure_part) {
+  mori_shmem_wait_args wait{};
+  wait.struct_size = sizeof wait;
+  wait.address = word;
+  wait.size_bytes = 8;
+  wait.value = value;
+  wait.compare = MORI_SHMEM_CMP_EQ;
+  wait.pe = -1;
+  wait.timeout_ns = 20'000'000'000;
+  uint64_t seen = 0;
+  const std::string failed = failure(mori_shmem_wait_until, shmem, &wait, &seen);
+  EXPECT(*failure_part == 0 ? failed.empty() : failed.find(failure_part) == 0);
+  return "";
+}
+
 // The last PE never enters: the kernel gives up after the context's budget and names it.
 std::string somebody_does_not_come(mori_shmem* shmem, int pe) {
   int32_t count = 0;
   EXPECT_OK(mori_shmem_pe_count, shmem, &count);
-  if (pe == count - 1) {
-    sleep(4);
-    return "";
-  }
+  void* word = nullptr;
+  EXPECT_OK(mori_shmem_malloc, shmem, 8, &word);
+  if (pe == count - 1) return wait_for_word(shmem, word, 1, "MORI_E_");
   auto gpu = device::gpu::current(backend_here().backend);
   EXPECT(gpu);
   auto stream = device::own_stream::create(*gpu);
@@ -158,8 +174,10 @@ std::string somebody_does_not_come(mori_shmem* shmem, int pe) {
 
 // An abort reaches a kernel that waits.
 std::string abort_ends_a_kernel(mori_shmem* shmem, int pe) {
+  void* word = nullptr;
+  EXPECT_OK(mori_shmem_malloc, shmem, 8, &word);
   if (pe == 1) {
-    sleep(1);
+    if (std::string failed = wait_for_word(shmem, word, 1, ""); !failed.empty()) return failed;
     EXPECT_OK(mori_shmem_abort, shmem);
     return "";
   }
@@ -169,6 +187,8 @@ std::string abort_ends_a_kernel(mori_shmem* shmem, int pe) {
   EXPECT(stream);
   const auto start = std::chrono::steady_clock::now();
   EXPECT_OK(mori_shmem_barrier_on_stream, shmem, stream->get());
+  const uint64_t waits_now = 1;
+  EXPECT_OK(mori_shmem_put, shmem, word, &waits_now, 8, 1);
   EXPECT((*gpu)->synchronize_stream(stream->get()));
   EXPECT(seconds_since(start) < 5);
   EXPECT_FAILS("PE 1 aborted", mori_shmem_check, shmem);

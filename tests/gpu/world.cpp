@@ -3,10 +3,13 @@
 
 #include <mori/device/gpu.hpp>
 
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
@@ -22,8 +25,6 @@ constexpr uint64_t second_ns = 1'000'000'000;
 
 // What parent and children share.
 struct board {
-  mori_shmem_unique_id id;
-  uint32_t id_ready;
   char text[most_pes][2048];
 };
 
@@ -37,20 +38,19 @@ void report(board& on, int pe, const std::string& text) {
   std::strncpy(on.text[pe], text.c_str(), sizeof on.text[pe] - 1);
 }
 
-std::string share_id(board& on, int pe) {
-  if (pe == 0) {
-    const std::string failed = failure(mori_shmem_unique_id_create, &on.id);
-    if (!failed.empty()) return failed;
-    __atomic_store_n(&on.id_ready, 1u, __ATOMIC_RELEASE);
-    return "";
-  }
-  for (int i = 0; i < 6000 && __atomic_load_n(&on.id_ready, __ATOMIC_ACQUIRE) == 0; ++i)
-    usleep(10'000);
-  return "";
+// PE 0 makes the id and puts a copy into the pipe for each other PE.
+std::string share_id(const world& with, const int (&pipe)[2], int pe, mori_shmem_unique_id& id) {
+  if (pe != 0)
+    return read(pipe[0], &id, sizeof id) == sizeof id ? "" : "PE 0 has passed no unique id";
+  std::string failed = failure(mori_shmem_unique_id_create, &id);
+  for (int other = 1; failed.empty() && other < with.pe_count; ++other)
+    if (write(pipe[1], &id, sizeof id) != sizeof id) failed = "the unique id could not be passed";
+  return failed;
 }
 
-std::string run_pe(board& on, const world& with, const body& what, int pe) {
-  std::string failed = share_id(on, pe);
+std::string run_pe(const int (&pipe)[2], const world& with, const body& what, int pe) {
+  mori_shmem_unique_id id{};
+  std::string failed = share_id(with, pipe, pe, id);
   if (!failed.empty()) return failed;
   mori_shmem_options mine{};
   mine.struct_size = sizeof mine;
@@ -62,7 +62,7 @@ std::string run_pe(board& on, const world& with, const body& what, int pe) {
   mine.wait_timeout_ns = 60 * second_ns;
   with.adjust(mine);
   mori_shmem* context = nullptr;
-  failed = failure(mori_shmem_create, &on.id, &mine, &context);
+  failed = failure(mori_shmem_create, &id, &mine, &context);
   if (failed.empty()) failed = what(context, pe);
   mori_shmem_destroy(context);
   return failed;
@@ -76,16 +76,16 @@ void take_part(const world& with) {
   if (with.kind == as::threads) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
 }
 
-pid_t start(board& on, const world& with, const body& what, int pe) {
+pid_t start(board& on, const int (&pipe)[2], const world& with, const body& what, int pe) {
   const pid_t child = fork();
   if (child != 0) return child;
   take_part(with);
   if (with.kind == as::processes) {
-    report(on, pe, run_pe(on, with, what, pe));
+    report(on, pe, run_pe(pipe, with, what, pe));
   } else {
     std::vector<std::thread> threads;
     for (int each = 0; each < with.pe_count; ++each)
-      threads.emplace_back([&, each] { report(on, each, run_pe(on, with, what, each)); });
+      threads.emplace_back([&, each] { report(on, each, run_pe(pipe, with, what, each)); });
     for (std::thread& thread : threads) thread.join();
   }
   _exit(0);
@@ -95,17 +95,17 @@ pid_t start(board& on, const world& with, const body& what, int pe) {
 void await(board& on, const std::vector<pid_t>& children, int patience_s) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(patience_s);
   for (size_t i = 0; i < children.size(); ++i) {
+    pollfd ended{static_cast<int>(syscall(SYS_pidfd_open, children[i], 0)), POLLIN, 0};
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
+        until - std::chrono::steady_clock::now());
+    const bool in_time = poll(&ended, 1, std::max(0, static_cast<int>(left.count()))) == 1;
+    if (!in_time) kill(children[i], SIGKILL);
     int how = 0;
-    while (waitpid(children[i], &how, WNOHANG) == 0) {
-      if (std::chrono::steady_clock::now() > until) {
-        kill(children[i], SIGKILL);
-        waitpid(children[i], &how, 0);
-        report(on, static_cast<int>(i), "took longer than " + std::to_string(patience_s) + " s");
-        break;
-      }
-      usleep(2'000);
-    }
-    if (on.text[i][0] == 0 && (!WIFEXITED(how) || WEXITSTATUS(how) != 0))
+    waitpid(children[i], &how, 0);
+    close(ended.fd);
+    if (!in_time)
+      report(on, static_cast<int>(i), "took longer than " + std::to_string(patience_s) + " s");
+    else if (on.text[i][0] == 0 && (!WIFEXITED(how) || WEXITSTATUS(how) != 0))
       report(on, static_cast<int>(i), "ended with wait status " + std::to_string(how));
   }
 }
@@ -117,11 +117,15 @@ std::string run(const world& with, const body& what) {
   if (on == nullptr) return "no memory to share with the PEs";
   const int processes = with.kind == as::processes ? with.pe_count : 1;
   std::vector<pid_t> children;
-  for (int i = 0; i < processes; ++i) children.push_back(start(*on, with, what, i));
+  int pipe[2];
+  if (::pipe(pipe) != 0) return "no pipe";
+  for (int i = 0; i < processes; ++i) children.push_back(start(*on, pipe, with, what, i));
   await(*on, children, with.patience_s);
   std::string all;
   for (int pe = 0; pe < with.pe_count; ++pe)
     if (on->text[pe][0] != 0) all += "PE " + std::to_string(pe) + ": " + on->text[pe] + "\n";
+  close(pipe[0]);
+  close(pipe[1]);
   munmap(on, sizeof(board));
   return all;
 }

@@ -51,34 +51,44 @@ MORI_DEVICE i32 disseminate(const state& s, const barrier_words& words) {
 inline constexpr i32 one_round_limit = 32;
 inline constexpr u32 one_round_word = 1;
 
+// The words of peers rank, rank + size, ... are one lane's; the own PE needs none.
+template <class Visit>
+MORI_HOT bool each_peer(const state& s, u32 rank, u32 size, Visit visit) {
+  for (u32 i = rank + 1; i < static_cast<u32>(s.pe_count); i += size)
+    if (!visit(static_cast<i32>((static_cast<u32>(s.my_pe) + i) % static_cast<u32>(s.pe_count))))
+      return false;
+  return true;
+}
+
 template <class Group>
 MORI_DEVICE i32 meet_in_one_round(const Group& group, const state& s) {
   using namespace device;
   mori_shmem_sync_v1* own = own_sync(s);
-  const u64 epoch = load<scope::system, order::relaxed>(&own->device_epoch) + 1;
   group.sync();
-  if (group.rank() == 0) store<scope::system, order::relaxed>(&own->device_epoch, epoch);
-  u32 failed = 0;
-  for (i32 i = static_cast<i32>(group.rank()); i < s.pe_count;
-       i += static_cast<i32>(group.size())) {
-    const i32 pe = (s.my_pe + i) % s.pe_count;
-    const reached word = reach(s, MORI_SHMEM_OP_BARRIER,
-                               {&own->device_barrier[s.my_pe][one_round_word], sizeof(u64), pe});
-    if (word.status == MORI_OK)
-      store<scope::system, order::release>(pointer<u64>(word.address), epoch);
-    else
-      failed = 1;
+  bool met = true;
+  u64 epoch = 0;
+  if (group.rank() + 1 < static_cast<u32>(s.pe_count) || group.rank() == 0) {
+    epoch = load<scope::system, order::relaxed>(&own->device_epoch) + 1;
+    device::fence<scope::system, order::release>();
+    u64* word = &own->device_barrier[s.my_pe][one_round_word];
+    met = each_peer(s, group.rank(), group.size(), [&](i32 pe) {
+      const reached there = reach(s, MORI_SHMEM_OP_BARRIER, {word, sizeof(u64), pe});
+      if (there.status != MORI_OK) return false;
+      store<scope::system, order::relaxed>(pointer<u64>(there.address), epoch);
+      return true;
+    });
+    met = met && each_peer(s, group.rank(), group.size(), [&](i32 pe) {
+            return device::wait_until(
+                       &own->device_barrier[pe][one_round_word],
+                       [epoch](u64 seen) { return seen >= epoch; }, limits_of(s),
+                       {MORI_SHMEM_OP_BARRIER, pe, epoch}, doorbell_of(own))
+                       .met != 0;
+          });
   }
-  for (i32 pe = static_cast<i32>(group.rank()); failed == 0 && pe < s.pe_count;
-       pe += static_cast<i32>(group.size()))
-    failed =
-        device::wait_until(
-            &own->device_barrier[pe][one_round_word], [epoch](u64 seen) { return seen >= epoch; },
-            limits_of(s), {MORI_SHMEM_OP_BARRIER, pe, epoch}, doorbell_of(own))
-                .met
-            ? 0
-            : 1;
-  return group.reduce_add(failed) == 0 ? static_cast<i32>(MORI_OK) : ended_status(s);
+  const bool failed = group.any(!met);
+  // All lanes have read the epoch.
+  if (group.rank() == 0) store<scope::system, order::relaxed>(&own->device_epoch, epoch);
+  return failed ? ended_status(s) : static_cast<i32>(MORI_OK);
 }
 
 // Puts issued before by lanes of the group are complete at their targets after it.
@@ -94,7 +104,6 @@ MORI_DEVICE i32 barrier_all(const Group& group, const state& s) {
   mori_shmem_sync_v1* own = own_sync(s);
   if (group.rank() == 0) status = disseminate(s, {own->device_barrier, &own->device_epoch});
   status = group.broadcast(status);
-  if constexpr (!Group::single) device::fence<device::scope::system, device::order::acquire>();
   return status;
 }
 

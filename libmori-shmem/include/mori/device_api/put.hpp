@@ -108,8 +108,9 @@ MORI_HOT i32 putmem_signal_nbi(const Group& group, const state& s, const put_req
   return target.status;
 }
 
-// One element of 4 or 8 bytes, by one lane. Wakes a sleeper too; a wake that is missed (this is a
-// plain release store) costs it at most its bounded sleep.
+// One element of 4 or 8 bytes, by one lane, in one store; ordered after other puts by fence() alone
+// (the host's store is a release all the same, which costs nothing there). Wakes a sleeper too; a
+// wake that is missed costs it at most its bounded sleep.
 template <class Group, class T>
 MORI_HOT i32 p(const Group& group, const state& s, T* to, T value, i32 pe) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
@@ -121,8 +122,9 @@ MORI_HOT i32 p(const Group& group, const state& s, T* to, T value, i32 pe) {
   if (target.address % sizeof(T) != 0)
     return refuse_argument(s, MORI_SHMEM_OP_PUT, pe, device::address(to), sizeof(T));
   if (group.rank() == 0) {
-    device::store<scope::system, order::release>(device::pointer<word>(target.address),
-                                                 device::bit_cast<word>(value));
+    constexpr order O = device::wave::single ? order::release : order::relaxed;
+    device::store<scope::system, O>(device::pointer<word>(target.address),
+                                    device::bit_cast<word>(value));
     device::ring_doorbell(doorbell_of(peer_sync(s, pe)));
   }
   return MORI_OK;

@@ -15,9 +15,11 @@
 //   barrier.hpp   barrier_all
 //
 // Rules that hold for all: once the context has a fault or is aborted,
-// operations do nothing; an address (with its length) outside the heap, a PE that does not
-// exist or an unknown code touches nothing and is recorded as MORI_E_INVALID, a
-// PE that is not mapped as MORI_E_UNAVAILABLE; only mapped peers are served.
+// waits end and return the fault, and so do quiet, fence and barrier; on the host the other
+// operations do nothing then, on a GPU they still move their bytes; an address (with its
+// length) outside the heap, a PE that does not exist or an unknown code touches nothing and is
+// recorded as MORI_E_INVALID, a PE that is not mapped as MORI_E_UNAVAILABLE; only mapped peers
+// are served.
 #pragma once
 
 #include <mori/device_api/atomic.hpp>

@@ -100,8 +100,11 @@ MORI_HOT u64 bytes_of(u64 count) {
 }
 
 // The checks that every one-sided operation begins with. A base of 0 is a peer that is not mapped.
+// Whether the context has ended is looked at on the host alone: on a GPU the look would take as
+// long as a store to a peer, so there it is left to waits, quiet, fence and barrier.
 MORI_HOT reached reach(const state& s, i32 operation, const extent& what) {
-  if (device::is_ended<device::scope::block>(limits_of(s))) return {0, ended_status(s)};
+  if constexpr (device::wave::single)
+    if (device::is_ended(limits_of(s))) return {0, ended_status(s)};
   // One comparison for both ends: a negative pe is a huge unsigned one.
   if (static_cast<u32>(what.pe) >= static_cast<u32>(s.pe_count) ||
       !is_in_heap(s, what.symmetric, what.bytes))

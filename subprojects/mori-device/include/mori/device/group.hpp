@@ -3,6 +3,7 @@
 // device functions are written once over `Group`:
 //
 //   broadcast(value, root)  reduce_add(value)  exclusive_scan(value) -> {before, total}
+//   any(flag)               whether the flag of any lane is set; a block meets in it
 //   publish(group)          before a flag tells a peer of the group's stores
 //
 // and wave also has ballot(flag) and shuffle(value, lane). Values are integers,
@@ -42,6 +43,7 @@ struct one_lane {
   MORI_HOT T broadcast(T value, u32 = 0) const {
     return value;
   }
+  MORI_HOT bool any(bool flag) const { return flag; }
   template <class T>
   MORI_HOT T reduce_add(T value) const {
     return value;
@@ -61,6 +63,7 @@ struct wave {
 
   // Bit i is the flag of lane i.
   MORI_HOT u64 ballot(bool flag) const { return lane::ballot(flag); }
+  MORI_HOT bool any(bool flag) const { return ballot(flag) != 0; }
   // The value of lane `source`, which may differ from lane to lane.
   template <class T>
   MORI_HOT T shuffle(T value, u32 source) const {
@@ -98,6 +101,7 @@ struct block {
   MORI_HOT u32 wave_index() const { return rank() / lane::wave_size(); }
   MORI_HOT u32 wave_count() const { return size() / lane::wave_size(); }
 
+  MORI_DEVICE bool any(bool flag) const { return lane::block_any(flag); }
   template <class T>
   MORI_DEVICE T broadcast(T value, [[maybe_unused]] u32 root = 0) const {
     if constexpr (single) {

@@ -44,4 +44,16 @@ MORI_HOT void block_sync() {
   __builtin_amdgcn_fence(__ATOMIC_ACQUIRE, "workgroup");
 }
 
+MORI_DEVICE bool block_any(bool flag) {
+  MORI_SHARED u32 votes[max_waves];
+  const u32 waves = block_size() / wave_size();
+  const u32 vote = ballot(flag) != 0 ? 1 : 0;
+  if (wave_rank() == 0) votes[block_rank() / wave_size()] = vote;
+  block_sync();
+  u32 any = 0;
+  for (u32 i = 0; i < waves; ++i) any |= votes[i];
+  block_sync();
+  return any != 0;
+}
+
 }  // namespace mori::device::lane

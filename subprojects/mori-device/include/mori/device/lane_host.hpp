@@ -18,6 +18,7 @@ MORI_HOT u32 broadcast(u32 word, u32) { return word; }
 MORI_HOT u32 block_rank() { return 0; }
 MORI_HOT u32 block_size() { return 1; }
 MORI_HOT void block_sync() {}
+MORI_HOT bool block_any(bool flag) { return flag; }
 MORI_HOT void drain_stores() {}
 
 }  // namespace mori::device::lane

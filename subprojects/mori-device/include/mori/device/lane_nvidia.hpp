@@ -53,4 +53,15 @@ MORI_HOT u32 grid_rank() {
 MORI_HOT void drain_stores() {}
 MORI_HOT void block_sync() { asm volatile("barrier.sync 0;" ::: "memory"); }
 
+MORI_HOT bool block_any(bool flag) {
+  u32 any;
+  asm volatile(
+      "{ .reg .pred p, q; setp.ne.u32 p, %1, 0; barrier.red.or.pred q, 0, p; selp.u32 %0, 1, 0, q; "
+      "}"
+      : "=r"(any)
+      : "r"(static_cast<u32>(flag))
+      : "memory");
+  return any != 0;
+}
+
 }  // namespace mori::device::lane

@@ -174,7 +174,8 @@ MORI_HOT wait_result<T> group_wait_until(const Group& group, const T* word, Met 
     wait_result<T> result{};
     if (group.rank() == 0) result = wait_until(word, met, limits, subject, bell);
     result = group.broadcast(result);
-    group.sync();
+    // A block has met in the broadcast.
+    if constexpr (!same_type<Group, block>) group.sync();
     return result;
   }
 }
