@@ -8,6 +8,8 @@ module;
 #include <mori/device/convert.hpp>
 #include <mori/device/copy.hpp>
 #include <mori/device/core.hpp>
+#include <mori/device/gpu.hpp>
+#include <mori/device/gpu_memory.hpp>
 #include <mori/device/grid.hpp>
 #include <mori/device/group.hpp>
 #include <mori/device/kernel.hpp>
@@ -19,6 +21,7 @@ export module mori.device;
 
 export namespace mori::device {
 using mori::device::address;
+using mori::device::address_of;
 using mori::device::atomic_size;
 using mori::device::backend_name;
 using mori::device::bfloat16;
@@ -29,6 +32,9 @@ using mori::device::choose_host_isa;
 using mori::device::compare_exchange;
 using mori::device::copy;
 using mori::device::copy_streaming;
+using mori::device::copy_to_many;
+using mori::device::device_buffer;
+using mori::device::device_image;
 using mori::device::doorbell;
 using mori::device::exchange;
 using mori::device::failure_order;
@@ -43,6 +49,9 @@ using mori::device::float8_e4m3fn;
 using mori::device::float8_e4m3fnuz;
 using mori::device::float8_e5m2;
 using mori::device::from_float;
+using mori::device::gpu;
+using mori::device::gpu_facts;
+using mori::device::gpu_of_context;
 using mori::device::grid;
 using mori::device::group_wait_until;
 using mori::device::has_left;
@@ -53,17 +62,23 @@ using mori::device::i16;
 using mori::device::i32;
 using mori::device::i64;
 using mori::device::i8;
+using mori::device::ipc_handle;
 using mori::device::is_ended;
 using mori::device::kernel;
 using mori::device::launch_options;
 using mori::device::load;
+using mori::device::load_constant;
+using mori::device::mapped_memory;
 using mori::device::max;
 using mori::device::min;
 using mori::device::one_lane;
 using mori::device::order;
+using mori::device::own_stream;
+using mori::device::pinned_buffer;
 using mori::device::pointer;
 using mori::device::prefetch_beyond;
 using mori::device::probe;
+using mori::device::publish;
 using mori::device::record_fault;
 using mori::device::ring_doorbell;
 using mori::device::runtime;
@@ -72,6 +87,7 @@ using mori::device::same_type;
 using mori::device::scan_result;
 using mori::device::scope;
 using mori::device::store;
+using mori::device::store_signal;
 using mori::device::to_float;
 using mori::device::u16;
 using mori::device::u32;
