@@ -55,12 +55,14 @@ class combine_kernel {
   }
 
  private:
+  MORI_HOT u64 received_rows() const { return static_cast<u64>(plan_.recv_count); }
+
   // --- publish ----------------------------------------------------------------------------------
 
   // Rows are dense on both sides: each wave takes a piece of the whole, in lines of 128 bytes.
   MORI_DEVICE void publish_rows() const {
     // A caller that says it has fewer rows than were received is told so; nothing is read beyond.
-    const u64 rows = device::min(static_cast<u64>(plan_.recv_count), args_.input_row_count);
+    const u64 rows = device::min(received_rows(), args_.input_row_count);
     u64 from = args_.input, to = at_.tokens, bytes = rows * args_.row_bytes;
     MORI_NO_UNROLL
     for (;;) {
@@ -84,7 +86,7 @@ class combine_kernel {
     const u64 hash = keeps_plan ? hash_of_blocks() : 0;
     // A call that was ended before tells nobody anything: its epoch has not begun.
     if (!all_succeeded(b, goes_on)) return false;
-    const u32 word = plan_.recv_count == 0 ? without_rows(args_.fingerprint) : args_.fingerprint;
+    const u32 word = received_rows() == 0 ? without_rows(args_.fingerprint) : args_.fingerprint;
     tell_peers(at_, b, &flag_line::ready, tagged(epoch_, word));
     if (keeps_plan && wave{}.rank() == 0) begin_plan(hash);
     const u64 epoch = epoch_;
@@ -119,6 +121,8 @@ class combine_kernel {
   // One lane.
   MORI_DEVICE void begin_plan(u64 hash) {
     plan_.foreign_hash = hash == plan_.routing_hash ? 0 : hash;
+    const bool too_few = args_.needs_rows != 0 && args_.input_row_count < received_rows();
+    plan_.given_rows = too_few ? args_.input_row_count : no_slot;
     plan_.verdict = MORI_OK;
     plan_.combine_epoch = epoch_;
   }
@@ -164,7 +168,10 @@ class combine_kernel {
     if (b.rank() == 0) plan_.release_epoch = args_.releases_at_end != 0 ? 0 : epoch_;
     const bool done = args_.releases_at_end == 0 || wait_for_releases(waits, epoch_);
     // Last of all: a call that was ended before this is no success.
-    if (b.rank() == 0 && done && goes_on) plan_.finished_combine = epoch_;
+    if (b.rank() != 0 || !done || !goes_on) return;
+    plan_.finished_combine = epoch_;
+    if (plan_.verdict != MORI_OK || plan_.foreign_hash != 0 || plan_.given_rows != no_slot)
+      report_mishap(at_, mishap_of_combine, plan_);
   }
 
   MORI_DEVICE bool wait_for_releases(const patience& waits, u64 epoch) const {

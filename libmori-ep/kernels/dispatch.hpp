@@ -232,6 +232,7 @@ class dispatch_kernel {
     if (plan_.verdict == MORI_OK)
       plan_.recv_count = static_cast<i32>(*own<const u32>(at_.source_begin, at_.rank_count));
     plan_.dispatch_verdict = plan_.verdict;
+    if (plan_.verdict != MORI_OK) report_mishap(at_, mishap_of_dispatch, plan_);
   }
 
   // One wave: a disagreement, else the first rank that would receive too much.
@@ -342,7 +343,9 @@ class dispatch_kernel {
 
   // Last of all: a call that was ended before this is no success.
   MORI_DEVICE void end(bool arrived) {
-    if (arrived && block{}.rank() == 0) plan_.finished_dispatch = epoch_;
+    if (!arrived || block{}.rank() != 0) return;
+    plan_.finished_dispatch = epoch_;
+    if (plan_.bad_slot != no_slot) report_mishap(at_, mishap_of_dispatch, plan_);
   }
 
   // (row, slot) pairs of own experts; integer sums need no order.

@@ -106,6 +106,15 @@ MORI_DEVICE bool wait_for_peers(const places& at, const block& b, const patience
   return have_all;
 }
 
+// One lane of the last block, when the plan is complete.
+MORI_DEVICE void report_mishap(const places& at, u64 call, const plan& p) {
+  auto* record = own<mishap_record>(at.mishap);
+  if (device::load<scope::system, order::acquire>(&record->claimed) != 0) return;
+  record->call = call;
+  record->what = p;
+  device::store<scope::system, order::release>(&record->claimed, u64{2});
+}
+
 // --- What all ranks must agree on ---------------------------------------------------------------
 
 // Whether the words of two ranks may meet in one call.

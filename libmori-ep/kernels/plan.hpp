@@ -65,8 +65,19 @@ struct plan {
   u64 verdict_limit;     //           capacity              ... and of verdict_other
   u64 bad_slot;          // own ids: index of the first out of range; no_slot: none
   u64 foreign_hash;  // combine: hash of the given indices if they are not the dispatch's, else 0
+  u64 given_rows;    // combine: rows it was given if fewer than received; no_slot: enough
 };
 static_assert(sizeof(plan) <= 256);
+
+// What went wrong in a call, for the host, which may look long after it; in memory that both reach.
+// One at a time: while one is there, later ones are dropped.
+struct mishap_record {
+  u64 claimed;  // 0: free; 2: complete, stored last; 1: being read. Only the host frees it
+  u64 call;     // of which the plan is
+  plan what;
+};
+inline constexpr u64 mishap_of_dispatch = 1;
+inline constexpr u64 mishap_of_combine = 2;
 
 inline constexpr u32 flows_weights = 1;
 inline constexpr u32 flows_scales = 2;
@@ -110,6 +121,7 @@ struct places {
   u64 local_expert_count;
   u64 out;
   u64 out_weights;
+  u64 mishap;  // address of mishap_record
 
   u64 count_row_words;
   u64 recv_capacity;
@@ -145,6 +157,7 @@ struct combine_args {
   u64 row_bytes;
   u32 token_count;
   u32 fingerprint;      // as if rows had been received; see without_rows()
+  u32 needs_rows;       // input or input_weights are to be copied
   u32 releases_at_end;  // the caller may write to the buffer after the call: wait for the readers
 };
 

@@ -44,13 +44,13 @@ mori_ep_dispatch_args plain_dispatch() {
   return a;
 }
 
-const core::extent receive_buffers{0x80000, 0x1000};
+const core::dispatch_facts plain_dispatch_facts{{0x80000, 0x1000}, false};
 
 template <class Change>
 auto try_dispatch(Change change, const core::settings& s = small()) {
   mori_ep_dispatch_args a = plain_dispatch();
   change(a);
-  return core::check_dispatch(s, receive_buffers, a);
+  return core::check_dispatch(s, plain_dispatch_facts, a);
 }
 
 void refuse_dispatch(const std::function<void(mori_ep_dispatch_args&)>& change,
@@ -108,7 +108,7 @@ TEST_CASE("dispatch: what is accepted") {
   REQUIRE(plain);
   CHECK(plain->row_bytes == 32);
   CHECK(plain->hidden_dim == 8);
-  CHECK(plain->block_count == 80);
+  CHECK(plain->how.block_count == 80);
   const auto narrow = try_dispatch([](auto& a) {
     a.hidden_dim = 8;
     a.dtype = MORI_EP_BF16;
@@ -116,7 +116,7 @@ TEST_CASE("dispatch: what is accepted") {
   });
   REQUIRE(narrow);
   CHECK(narrow->row_bytes == 16);
-  CHECK(narrow->block_count == 3);
+  CHECK(narrow->how.block_count == 3);
   CHECK(try_dispatch([](auto& a) { a.hidden_dim = 4; })->row_bytes == 16);
   // Nothing to read: NULL is fine.
   CHECK(try_dispatch([](auto& a) {

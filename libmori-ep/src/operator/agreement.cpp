@@ -5,8 +5,8 @@
 
 #include <mori/base/boundary.hpp>
 
-#include <cstring>
 #include <span>
+#include <vector>
 
 namespace mori::ep_core {
 namespace {
@@ -50,6 +50,15 @@ status show(mori_shmem* shmem, const group_place& place, const base::result<sett
   return shmem_call(mori_shmem_barrier_all, shmem);
 }
 
+// The heap may be in a GPU's memory, where host code must not look.
+base::result<std::vector<card>> read(mori_shmem* shmem, const group_place& place,
+                                     const card* table) {
+  std::vector<card> cards(static_cast<size_t>(place.pe_count));
+  MORI_CHECK(shmem_call(mori_shmem_get, shmem, static_cast<void*>(cards.data()),
+                        static_cast<const void*>(table), cards.size() * sizeof(card), place.pe));
+  return cards;
+}
+
 }  // namespace
 
 status agree_on_settings(mori_shmem* shmem, const group_place& place,
@@ -60,10 +69,13 @@ status agree_on_settings(mori_shmem* shmem, const group_place& place,
   if (!outcome) return own ? std::move(outcome) : status(own.error());
   auto* table = static_cast<card*>(memory);
   outcome = show(shmem, place, own, table);
-  if (outcome)
-    outcome = decide({table, count}, own);
-  else if (!own)
-    outcome = own.error();  // says more: ranks that cannot be reached cannot be shown anything
+  auto cards =
+      outcome ? read(shmem, place, table) : base::result<std::vector<card>>(outcome.error());
+  if (cards)
+    outcome = decide(*cards, own);
+  else
+    // An own error says more: ranks that cannot be reached cannot be shown anything.
+    outcome = own ? cards.error() : own.error();
   // Nobody writes here again before the next collective allocation, which comes after this.
   (void)shmem_call(mori_shmem_free, shmem, memory);
   return outcome;

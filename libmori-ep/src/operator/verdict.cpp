@@ -33,28 +33,35 @@ status explain_mismatch(const plan& p) {
   return disagree("scales", name_of(one.scales), name_of(other.scales));
 }
 
-}  // namespace
-
 status explain_verdict(const plan& p) {
-  switch (p.verdict) {
-    case MORI_OK: return {};
-    case MORI_E_MISMATCH: return explain_mismatch(p);
-    default:
-      return fail(MORI_E_OVERFLOW,
-                  "rank {} would receive {} tokens, the capacity is {} "
-                  "(max_total_recv_token_count); nothing was sent",
-                  p.verdict_rank, p.verdict_word, p.verdict_limit);
-  }
+  if (p.verdict == MORI_E_MISMATCH) return explain_mismatch(p);
+  return fail(MORI_E_OVERFLOW,
+              "rank {} would receive {} tokens, the capacity is {} "
+              "(max_total_recv_token_count); nothing was sent",
+              p.verdict_rank, p.verdict_word, p.verdict_limit);
 }
 
 status explain_bad_id(const settings& s, const plan& p) {
-  if (p.bad_slot == no_slot) return {};
   return fail(MORI_E_INVALID,
               "expert id {} of token {}, slot {} is not below {} ({} ranks * {} experts); "
               "drop_invalid_experts = 1 would ignore it",
               p.bad_id, p.bad_slot / s.expert_per_token_count,
               p.bad_slot % s.expert_per_token_count, s.expert_count(), s.rank_count,
               s.expert_per_rank_count);
+}
+
+}  // namespace
+
+status explain(const settings& s, const mishap_record& what) {
+  const plan& p = what.what;
+  if (p.verdict != MORI_OK) return explain_verdict(p);
+  if (what.call == mishap_of_dispatch) return explain_bad_id(s, p);
+  if (p.given_rows != no_slot)
+    return fail(MORI_E_INVALID, "input_row_count is {}, but {} tokens were received", p.given_rows,
+                p.recv_count);
+  return fail(MORI_E_INVALID,
+              "indices are not the routing of the last dispatch: hash {:#x}, dispatch had {:#x}",
+              p.foreign_hash, p.routing_hash);
 }
 
 }  // namespace mori::ep_core

@@ -1,5 +1,5 @@
 // verdict.hpp - what the kernels found wrong, in words that name ranks, values
-// and limits. Pure functions of the plan.
+// and limits. A pure function of the record.
 #pragma once
 
 #include "kernels/plan.hpp"
@@ -9,10 +9,8 @@
 
 namespace mori::ep_core {
 
-// MORI_E_OVERFLOW or MORI_E_MISMATCH of the last launch, the same on every rank.
-base::status explain_verdict(const plan& p);
-
-// An own expert id out of range, MORI_E_INVALID on this rank alone.
-base::status explain_bad_id(const settings& s, const plan& p);
+// A verdict (MORI_E_OVERFLOW, MORI_E_MISMATCH: the same on every rank), else this rank's own fault,
+// MORI_E_INVALID: an expert id out of range, too few rows, foreign indices.
+base::status explain(const settings& s, const mishap_record& what);
 
 }  // namespace mori::ep_core

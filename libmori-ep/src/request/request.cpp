@@ -3,6 +3,8 @@
 
 #include "layout/dtype.hpp"
 
+#include <algorithm>
+
 namespace mori::ep_core {
 namespace {
 
@@ -51,7 +53,8 @@ launch_fields launch_of(const Args& args) {
           args.stream};
 }
 
-result<uint32_t> check_launch(const settings& s, const launch_fields& asked) {
+result<launch_request> check_launch(const settings& s, bool has_streams,
+                                    const launch_fields& asked) {
   const struct {
     const char* name;
     int32_t value;
@@ -72,10 +75,13 @@ result<uint32_t> check_launch(const settings& s, const launch_fields& asked) {
     return fail(MORI_E_INVALID, "rdma_block_count {} is not below block_count {}", rdma_blocks,
                 blocks);
   if (asked.reserved != 0) return fail(MORI_E_INVALID, "reserved is {}, not 0", asked.reserved);
-  if (asked.stream != nullptr)
+  if (asked.stream != nullptr && !has_streams)
     return fail(MORI_E_INVALID, "stream is {}: the host back end has none, pass NULL",
                 asked.stream);
-  return static_cast<uint32_t>(blocks);
+  const uint64_t waves = asked.warp_per_block_count == 0
+                             ? s.warp_per_block_count
+                             : static_cast<uint64_t>(asked.warp_per_block_count);
+  return launch_request{static_cast<uint32_t>(blocks), static_cast<uint32_t>(waves), asked.stream};
 }
 
 status check_token_count(const settings& s, uint64_t token_count) {
@@ -89,11 +95,11 @@ uint64_t address(const void* pointer) { return reinterpret_cast<uintptr_t>(point
 
 }  // namespace
 
-result<dispatch_request> check_dispatch(const settings& s, const extent& receive_buffers,
+result<dispatch_request> check_dispatch(const settings& s, const dispatch_facts& facts,
                                         const mori_ep_dispatch_args& args) {
   MORI_CHECK(check_token_count(s, args.token_count));
   MORI_TRY(const row_facts row, check_row(s, args.dtype, args.hidden_dim));
-  MORI_TRY(const uint32_t blocks, check_launch(s, launch_of(args)));
+  MORI_TRY(const launch_request how, check_launch(s, facts.has_streams, launch_of(args)));
   if (args.count_local_experts != 0 && args.count_local_experts != 1)
     return fail(MORI_E_INVALID, "count_local_experts is {}, allowed are 0 and 1",
                 args.count_local_experts);
@@ -115,11 +121,11 @@ result<dispatch_request> check_dispatch(const settings& s, const extent& receive
                 {"scales", args.scales, T * s.scale_row_bytes()},
                 {"indices", args.indices, T * K * sizeof(int32_t)}};
   for (const auto& each : arrays)
-    if (each.array != nullptr && receive_buffers.overlaps({address(each.array), each.bytes}))
+    if (each.array != nullptr && facts.receive_buffers.overlaps({address(each.array), each.bytes}))
       return fail(MORI_E_INVALID,
                   "{} overlaps the operator's receive buffers, which peers write to meanwhile",
                   each.name);
-  return dispatch_request{T, row.hidden_dim, row.row_bytes, blocks};
+  return dispatch_request{T, row.hidden_dim, row.row_bytes, how};
 }
 
 namespace {
@@ -136,20 +142,23 @@ result<input_place> check_input(const settings& s, const combine_facts& facts,
     return fail(MORI_E_STATE,
                 "input_mode is registered, but there is no registered buffer: set "
                 "registered_input or call mori_ep_combine_buffer");
-  if ((external || args.weights != nullptr) && args.input_row_count < facts.recv_count)
+  // Where the host does not know how many rows there are, the caller's word is taken here, and
+  // checked by the kernel.
+  const uint64_t rows =
+      facts.recv_count.value_or(std::min(args.input_row_count, s.recv_token_capacity_count));
+  if ((external || args.weights != nullptr) && args.input_row_count < rows)
     return fail(MORI_E_INVALID, "input_row_count is {}, but {} tokens were received",
-                args.input_row_count, facts.recv_count);
-  if (facts.recv_count != 0 && args.weights != nullptr)
-    MORI_CHECK(check_array("weights", args.weights, facts.recv_count, alignof(float)));
-  const extent weights{address(args.weights),
-                       facts.recv_count * s.expert_per_token_count * sizeof(float)};
+                args.input_row_count, rows);
+  if (rows != 0 && args.weights != nullptr)
+    MORI_CHECK(check_array("weights", args.weights, rows, alignof(float)));
+  const extent weights{address(args.weights), rows * s.expert_per_token_count * sizeof(float)};
   if (args.weights != nullptr && facts.combine_weights.overlaps(weights))
     return fail(MORI_E_INVALID, "weights overlap the operator's own copy of them");
   if (!external) return input_place::in_registered;
-  if (facts.recv_count == 0) return input_place::copied;
-  MORI_CHECK(check_array("input", args.input, facts.recv_count, 1));
+  if (rows == 0) return input_place::copied;
+  MORI_CHECK(check_array("input", args.input, rows, 1));
   if (address(args.input) == facts.tokens.begin) return input_place::in_tokens;
-  if (facts.tokens.overlaps({address(args.input), facts.recv_count * row_bytes}))
+  if (facts.tokens.overlaps({address(args.input), rows * row_bytes}))
     return fail(MORI_E_INVALID,
                 "input overlaps dispatch's output by a part: pass its start, or another buffer");
   if (facts.tokens.overlaps(weights))
@@ -170,11 +179,11 @@ result<combine_request> check_combine(const settings& s, const combine_facts& fa
   if (!facts_of_dtype(args.dtype)->combines)
     return fail(MORI_E_UNSUPPORTED, "combine of dtype {} ({}) is not in this build", args.dtype,
                 facts_of_dtype(args.dtype)->name);
-  MORI_TRY(const uint32_t blocks, check_launch(s, launch_of(args)));
+  MORI_TRY(const launch_request how, check_launch(s, facts.has_streams, launch_of(args)));
   if (args.token_count != 0)
     MORI_CHECK(check_array("indices", args.indices, args.token_count, alignof(int32_t)));
   MORI_TRY(const input_place place, check_input(s, facts, args, row.row_bytes));
-  return combine_request{row.hidden_dim, row.row_bytes, blocks, place};
+  return combine_request{row.hidden_dim, row.row_bytes, how, place};
 }
 
 }  // namespace mori::ep_core

@@ -9,6 +9,7 @@
 #include <mori/ep.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace mori::ep_core {
 
@@ -23,25 +24,38 @@ struct extent {
   }
 };
 
+// Blocks and waves of a block are requests: the runtime clamps them to what can be resident.
+struct launch_request {
+  uint32_t block_count;
+  uint32_t wave_count;
+  void* stream;
+};
+
+// What dispatch has to know of the operator.
+struct dispatch_facts {
+  extent receive_buffers;  // what peers write to while this rank still reads its arguments
+  bool has_streams = false;
+};
+
 struct dispatch_request {
   uint64_t token_count;
   uint64_t hidden_dim;
   uint64_t row_bytes;
-  uint32_t block_count;
+  launch_request how;
 };
 
-// receive_buffers: what peers write to while this rank still reads its arguments.
-base::result<dispatch_request> check_dispatch(const settings& s, const extent& receive_buffers,
+base::result<dispatch_request> check_dispatch(const settings& s, const dispatch_facts& facts,
                                               const mori_ep_dispatch_args& args);
 
 // What combine has to know of the operator.
 struct combine_facts {
   bool dispatched = false;
-  uint64_t token_count = 0;  // T of the dispatch
-  uint64_t recv_count = 0;
-  extent tokens;  // dispatch's output, where external inputs are copied to
+  uint64_t token_count = 0;            // T of the dispatch
+  std::optional<uint64_t> recv_count;  // where the host knows it
+  extent tokens;                       // dispatch's output, where external inputs are copied to
   extent combine_weights;
   bool has_registered = false;
+  bool has_streams = false;
 };
 
 enum class input_place { copied, in_tokens, in_registered };
@@ -49,7 +63,7 @@ enum class input_place { copied, in_tokens, in_registered };
 struct combine_request {
   uint64_t hidden_dim;
   uint64_t row_bytes;
-  uint32_t block_count;
+  launch_request how;
   input_place place;
 };
 
