@@ -1,6 +1,7 @@
 // moe_call.cpp - see moe_call.hpp.
 #include "moe_call.hpp"
 
+#include "far_memory.hpp"
 #include "kernels/number_format.hpp"
 
 #include <algorithm>
@@ -12,13 +13,8 @@ namespace {
 
 size_t at(int rank) { return static_cast<size_t>(rank); }
 
-template <class T>
-std::vector<T> copy_of(const T* from, uint64_t count) {
-  return from == nullptr ? std::vector<T>() : std::vector<T>(from, from + count);
-}
-
 ref::bytes bytes_of(const void* from, uint64_t count) {
-  return copy_of(static_cast<const std::byte*>(from), count);
+  return downloaded(static_cast<const std::byte*>(from), count);
 }
 
 ref::bytes random_bytes(engine& random, uint64_t count) {
@@ -126,12 +122,15 @@ std::vector<dispatched> dispatch_all(operators& ops, const dispatch_case& c, eng
   ops.group().each([&](int rank) {
     const ref::source& from = c.ranks[at(rank)];
     dispatched& here = all[at(rank)];
+    const uploaded rows(from.rows), weights(from.weights), scales(from.scales);
+    const uploaded indices(from.indices);
     mori_ep_dispatch_args args{};
     args.struct_size = sizeof args;
-    args.input = from.rows.data();
-    args.weights = from.weights.empty() ? nullptr : from.weights.data();
-    args.scales = from.scales.empty() ? nullptr : from.scales.data();
-    args.indices = from.indices.data();
+    args.input = rows.as<void>();
+    args.weights = from.weights.empty() ? nullptr : weights.as<float>();
+    args.scales = from.scales.empty() ? nullptr : scales.as<void>();
+    args.indices = indices.as<int32_t>();
+    args.stream = own_stream();
     args.token_count = from.token_count;
     args.hidden_dim = c.with.hidden_dim;
     args.dtype = c.with.dtype;
@@ -144,18 +143,23 @@ std::vector<dispatched> dispatch_all(operators& ops, const dispatch_case& c, eng
 
     // The buffers are read at once: a faster rank may already be in its next call.
     const mori_ep_dispatch_result& r = here.result;
-    const uint64_t rows = r.recv_token_count, K = c.shape.expert_per_token_count;
-    here.got.row_count = rows;
-    here.got.rows = bytes_of(r.out, rows * c.shape.row_bytes);
-    here.got.indices = copy_of(r.indices, rows * K);
-    here.got.weights = copy_of(r.weights, rows * K);
-    here.got.scales = bytes_of(r.scales, rows * c.shape.scale_row_bytes);
-    here.got.local_expert_count = copy_of(r.local_expert_count, c.shape.expert_per_rank_count);
-    here.got.positions.resize(rows);
+    const int32_t told = downloaded(r.recv_count, 1).front();
+    const uint64_t count_known = is_far() ? static_cast<uint64_t>(told) : r.recv_token_count;
+    const uint64_t K = c.shape.expert_per_token_count;
+    here.got.row_count = count_known;
+    here.got.rows = bytes_of(r.out, count_known * c.shape.row_bytes);
+    here.got.indices = downloaded(r.indices, count_known * K);
+    // A rank without tokens of its own gets the buffers' addresses even where nothing came.
+    if (c.with.has_weights || !is_far()) here.got.weights = downloaded(r.weights, count_known * K);
+    if (c.with.has_scales || !is_far())
+      here.got.scales = bytes_of(r.scales, count_known * c.shape.scale_row_bytes);
+    here.got.local_expert_count = downloaded(r.local_expert_count, c.shape.expert_per_rank_count);
+    here.got.positions.resize(count_known);
     uint64_t count = 0;
-    here.failed =
-        failure(mori_ep_src_token_positions, ops[rank], here.got.positions.data(), rows, &count);
-    if (count != rows || static_cast<uint64_t>(*r.recv_count) != rows)
+    here.failed = failure(mori_ep_src_token_positions, ops[rank], here.got.positions.data(),
+                          count_known, &count);
+    if (count != count_known || static_cast<uint64_t>(told) != count_known ||
+        r.recv_token_count != (is_far() ? UINT64_MAX : count_known))
       here.failed = "receive counts differ";
   });
   return all;
@@ -204,7 +208,6 @@ namespace {
 // Where this rank's expert output has to be for the kind of input.
 std::string place_input(mori_ep* ep, const combine_case& with, const ref::expert_output& out,
                         void* dispatch_out, mori_ep_combine_args& args) {
-  args.input = out.rows.data();
   args.input_mode = MORI_EP_INPUT_EXTERNAL;
   if (with.input == input_kind::external) return "";
   void* place = dispatch_out;
@@ -214,7 +217,7 @@ std::string place_input(mori_ep* ep, const combine_case& with, const ref::expert
         failure(mori_ep_combine_buffer, ep, &place, static_cast<uint64_t*>(nullptr));
     if (!failed.empty()) return failed;
   }
-  if (!out.rows.empty()) std::memcpy(place, out.rows.data(), out.rows.size());
+  copy_bytes(place, out.rows.data(), out.rows.size());
   args.input = place;
   return "";
 }
@@ -229,11 +232,15 @@ std::vector<combined> combine_all(operators& ops, const dispatch_case& c, const 
     const ref::expert_output& out = with.outputs[at(rank)];
     std::vector<int32_t> indices = c.ranks[at(rank)].indices;
     if (rank == foreign_rank) std::rotate(indices.begin(), indices.begin() + 1, indices.end());
+    const uploaded far_rows(out.rows), far_indices(indices);
+    const std::vector<float> no_rows(1);
+    const uploaded far_weights(out.weights.empty() ? no_rows : out.weights);
     mori_ep_combine_args args{};
     args.struct_size = sizeof args;
-    const float no_rows = 0;
-    if (with.with.has_weights) args.weights = out.weights.empty() ? &no_rows : out.weights.data();
-    args.indices = indices.data();
+    args.input = far_rows.as<void>();
+    if (with.with.has_weights) args.weights = far_weights.as<float>();
+    args.indices = far_indices.as<int32_t>();
+    args.stream = own_stream();
     args.token_count = c.ranks[at(rank)].token_count;
     args.input_row_count = c.expected[at(rank)].row_count;
     args.hidden_dim = with.with.hidden_dim;
@@ -250,7 +257,8 @@ std::vector<combined> combine_all(operators& ops, const dispatch_case& c, const 
     if (!here.failed.empty()) return;
     const uint64_t tokens = args.token_count;
     here.got.rows = bytes_of(result.out, tokens * args.hidden_dim * elem_bytes(args.dtype));
-    here.got.weights = copy_of(result.weights, tokens * c.shape.expert_per_token_count);
+    if (with.with.has_weights || !is_far())
+      here.got.weights = downloaded(result.weights, tokens * c.shape.expert_per_token_count);
   });
   return all;
 }
