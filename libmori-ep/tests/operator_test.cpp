@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cfenv>
+#include <cstdlib>
 
 using namespace ep_test;
 
@@ -158,6 +159,21 @@ TEST_CASE("create: a heap that is too small is a status on all ranks") {
     CHECK(text.find("of the symmetric heap: ") != std::string::npos);
   }
   CHECK(create_each(group, {small_config(), small_config()}) == std::vector<std::string>(2, ""));
+}
+
+TEST_CASE("MORI_CHECK: sync, or nothing") {
+  rank_group group({.rank_count = 2});
+  const std::vector<mori_ep_config> configs(2, small_config());
+  for (const char* good : {"sync", ""}) {
+    setenv("MORI_CHECK", good, 1);
+    CHECK(create_each(group, configs) == std::vector<std::string>(2, ""));
+  }
+  setenv("MORI_CHECK", "async", 1);
+  const std::vector<std::string> refused(
+      2, "MORI_E_INVALID: MORI_CHECK is \"async\", allowed are \"sync\" and nothing");
+  CHECK(create_each(group, configs) == refused);
+  unsetenv("MORI_CHECK");
+  CHECK(create_each(group, configs) == std::vector<std::string>(2, ""));
 }
 
 TEST_CASE("phases: combine needs a dispatch, and reset forgets it") {

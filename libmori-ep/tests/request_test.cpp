@@ -268,3 +268,47 @@ TEST_CASE("combine: phase and dtype") {
   CHECK(unsupported.error().status == MORI_E_UNSUPPORTED);
   CHECK(unsupported.error().text == "combine of dtype 6 (f8_e5m2) is not in this build");
 }
+
+TEST_CASE("streams are taken where there are some, and waves of a block with them") {
+  mori_ep_dispatch_args a = plain_dispatch();
+  a.stream = at<void>(0x77);
+  a.warp_per_block_count = 5;
+  core::dispatch_facts on_gpu = plain_dispatch_facts;
+  CHECK(!core::check_dispatch(small(), on_gpu, a));
+  on_gpu.has_streams = true;
+  const auto got = core::check_dispatch(small(), on_gpu, a);
+  REQUIRE(got);
+  CHECK(got->how.stream == a.stream);
+  CHECK(got->how.wave_count == 5);
+  a.warp_per_block_count = 0;
+  CHECK(core::check_dispatch(small(), on_gpu, a)->how.wave_count == 8);
+}
+
+TEST_CASE("combine where only the device knows the receive count") {
+  core::combine_facts unknown = plain_facts();
+  unknown.recv_count.reset();
+  unknown.has_streams = true;
+  const auto try_unknown = [&](uint64_t rows, uint64_t input) {
+    return try_combine(
+        [=](auto& a) {
+          a.input_row_count = rows;
+          a.input = at<void>(input);
+          a.stream = at<void>(0x77);
+        },
+        unknown);
+  };
+  // Too few for five rows, as the kernel will find out.
+  for (const uint64_t rows : {0, 1, 4, 8})
+    CHECK(try_unknown(rows, 0x10000)->place == core::input_place::copied);
+  // No row, no pointer.
+  CHECK(try_unknown(0, 0)->place == core::input_place::copied);
+  CHECK(try_unknown(1, 0).error().text == "input is NULL, but has 1 rows to be read");
+  // In place, and partial overlaps by the rows that the caller says there are: one has 32 bytes.
+  CHECK(try_unknown(5, 0x80000)->place == core::input_place::in_tokens);
+  CHECK(try_unknown(2, 0x80000 - 64)->place == core::input_place::copied);
+  CHECK(try_unknown(3, 0x80000 - 64).error().text ==
+        "input overlaps dispatch's output by a part: pass its start, or another buffer");
+  // No more rows are read than can have been received (8), so no sum can wrap.
+  CHECK(try_unknown(UINT64_MAX, 0x80000 - 8 * 32)->place == core::input_place::copied);
+  CHECK(try_unknown(UINT64_MAX, 0x80000 - 8 * 32 + 1).error().status == MORI_E_INVALID);
+}

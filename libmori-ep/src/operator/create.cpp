@@ -6,6 +6,7 @@
 #include "operator/float_environment.hpp"
 #include "operator/kernels.hpp"
 #include "operator/operator.hpp"
+#include "operator/placement.hpp"
 #include "operator/shmem_call.hpp"
 
 #include <mori/base/env.hpp>
@@ -149,43 +150,12 @@ status ep_operator::attach(int32_t rank, const mori_shmem_device_state_v1& state
                                     symmetric_at_.total_bytes, made.error().text);
     return made;
   }
-  place(rank, state);
+  places_ = place({settings_, symmetric_at_, private_at_},
+                  {device::address_of(symmetric_), private_.address(), mishaps_.address(),
+                   static_cast<uint32_t>(rank)},
+                  state);
   MORI_CHECK(clear_sync_words());
   return shmem_call(mori_shmem_barrier_all, shmem_);
-}
-
-void ep_operator::place(int32_t rank, const mori_shmem_device_state_v1& state) {
-  const uint64_t s = device::address_of(symmetric_), p = private_.address();
-  places_.state = state;
-  places_.counts = s + symmetric_at_.counts;
-  places_.flags = s + symmetric_at_.flags;
-  places_.tokens = s + symmetric_at_.tokens;
-  places_.indices = s + symmetric_at_.indices;
-  places_.weights = s + symmetric_at_.weights;
-  places_.scales = s + symmetric_at_.scales;
-  places_.source_tokens = s + symmetric_at_.source_tokens;
-  places_.combine_weights = s + symmetric_at_.combine_weights;
-  places_.registered = settings_.registered_input != 0 ? s + symmetric_at_.registered : 0;
-  places_.plan = p + private_at_.plan;
-  places_.send_begin = p + private_at_.send_begin;
-  places_.source_begin = p + private_at_.source_begin;
-  places_.block_counts = p + private_at_.block_counts;
-  places_.block_reports = p + private_at_.block_reports;
-  places_.routes = p + private_at_.routes;
-  places_.local_expert_count = p + private_at_.local_expert_count;
-  places_.out = p + private_at_.out;
-  places_.out_weights = p + private_at_.out_weights;
-  places_.mishap = mishaps_.address();
-  places_.count_row_words = symmetric_at_.count_row_words;
-  places_.recv_capacity = settings_.recv_token_capacity_count;
-  places_.wait_budget_ns = settings_.timeout_ns != 0 ? settings_.timeout_ns : state.wait_budget_ns;
-  places_.rank = static_cast<u32>(rank);
-  places_.rank_count = static_cast<u32>(settings_.rank_count);
-  places_.experts_per_rank = static_cast<u32>(settings_.expert_per_rank_count);
-  places_.by_experts_per_rank = divisor_of(places_.experts_per_rank);
-  places_.top_k = static_cast<u32>(settings_.expert_per_token_count);
-  places_.fan_out = static_cast<u32>(settings_.fan_out());
-  places_.drop_invalid_experts = static_cast<u32>(settings_.drop_invalid_experts);
 }
 
 // An earlier owner of the memory may have left words that look like ours; peers write here only

@@ -55,7 +55,6 @@ class ep_operator {
   static base::result<prepared> prepare(mori_shmem* shmem,
                                         const base::result<mori_ep_config>& config);
   base::status attach(int32_t rank, const mori_shmem_device_state_v1& state);
-  void place(int32_t rank, const mori_shmem_device_state_v1& state);
   base::status clear_sync_words();
 
   extent receive_buffers() const;
