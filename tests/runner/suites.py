@@ -174,7 +174,7 @@ def build_suites():
     ]
     amd = [
         [PYTHON, "-B", f"tests/amd/{check}.py", str(DEVICE)]
-        for check in ("inspection_test", "inspection")
+        for check in ("inspection_test", "record_test", "inspection", "record")
     ]
     amd_exec = [[PYTHON, "-B", "tests/amd/execution.py", str(DEVICE)]]
     asan = {
@@ -188,7 +188,7 @@ def build_suites():
         Suite("alone", 180, alone, after=("build",), load=2),
         Suite("device", 180, device, after=("build",)),
         Suite("amd", 120, amd, after=("device",)),
-        Suite("amd-exec", 300, amd_exec, after=("device",)),
+        Suite("amd-exec", 300, amd_exec, after=("device",), load=2),
     ]
 
 

@@ -38,6 +38,7 @@ class LoadedObject:
 
     def __init__(self, code_object):
         self.file = code_object
+        self.code = None  # what a machine has decoded of it
         end = max(s.address + s.memory_bytes for s in code_object.segments)
         # Instructions are read 16 bytes at a time.
         self.memory = Memory(end + PAGE)

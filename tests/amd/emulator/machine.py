@@ -50,6 +50,12 @@ def load_library(path):
 class Code:
     """The instructions of one loaded object, each decoded when it is first met."""
 
+    @classmethod
+    def of(cls, library, loaded):
+        if loaded.code is None:
+            loaded.code = cls(library, loaded)
+        return loaded.code
+
     def __init__(self, library, loaded):
         self.base = loaded.base
         self.count = loaded.memory.size // 4
@@ -110,14 +116,12 @@ class Machine:
     def __init__(self, library, seed=None, turn=200, limit=INSTRUCTION_LIMIT):
         self.library, self.turn, self.limit = library, turn, limit
         self.random = random.Random(seed) if seed is not None else None
-        self.codes, self.groups, self.instruction_count = {}, [], 0
+        self.groups, self.instruction_count = [], 0
 
     def add(self, launch):
         if not launch.keeps_subnormals():
             raise ValueError(f"{launch.kernel} flushes subnormals, which is not emulated")
-        code = self.codes.get(launch.loaded)
-        if code is None:
-            code = self.codes[launch.loaded] = Code(self.library, launch.loaded)
+        code = Code.of(self.library, launch.loaded)
         width, height, depth = launch.grid
         for block in range(width * height * depth):
             place = (block % width, block // width % height, block // width // height)
