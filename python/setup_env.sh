@@ -109,6 +109,8 @@ mori_build_release() {
       "$mori_release" "$mori_root" --buildtype=release --prefix=/usr --libdir=lib \
       -Dshmem=enabled -Dep=enabled -Dio=enabled -Dtests=disabled || return 1
   fi
+  # Configures anew where a meson.build has changed: names carry versions.
+  mori_quietly timeout 600 "$ninja" -C "$mori_release" build.ninja || return 1
   targets="$(mori_library_targets)"
   [ -n "$targets" ] || { mori_fail "build/release builds no library"; return 1; }
   # Only the libraries: tests/run.sh, which shares this folder, builds the rest.

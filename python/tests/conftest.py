@@ -7,10 +7,17 @@ from routing.py, which is numpy only.
 from __future__ import annotations
 
 import faulthandler
+import os
 
 import pytest
 
 _DEADLINE_S = 100.0
+# Tests are of the host backend unless they say otherwise, also where torch has a GPU.
+os.environ["MORI_BACKEND"] = "host"
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "gpu: needs a GPU that torch knows")
 
 
 @pytest.fixture(autouse=True)

@@ -223,6 +223,7 @@ def test_wait_until_ends_by_its_own_deadline(size):
 
 def test_abort_wakes_the_others():
     def body(context):
+        context.barrier_all()  # all have joined: an abort before would end the others' joining
         if context.pe == 0:
             context.abort()
             with pytest.raises(AbortedError):

@@ -1,6 +1,7 @@
 """`mori info`: what this installation is made of and what it can do on this machine.
 
 A back end is tried by making a group of one PE on it: what the library says is printed as it is.
+torch is not imported, so a GPU is the driver's first unless the environment hides it.
 """
 
 from __future__ import annotations
@@ -65,11 +66,24 @@ def _backends() -> dict[str, dict[str, Any]]:
             found[name] = {
                 "viable": True,
                 "worker_count": facts.worker_count,
+                "gpu_ordinal": facts.gpu_ordinal,
+                "gpu_sharer_count": facts.gpu_sharer_count,
                 "heap_mode": facts.heap_mode,
                 "own_transport": own.transport,
                 "reason": own.reason,
             }
     return found
+
+
+def _default_backend() -> dict[str, str]:
+    """What a context gets that names no back end, in a process like this one."""
+    named = os.environ.get("MORI_BACKEND", "")
+    if named not in ("", "auto"):
+        return {"name": named, "reason": "MORI_BACKEND"}
+    return {
+        "name": "auto",
+        "reason": "without MORI_BACKEND: the GPU if torch is imported and has one, else the host",
+    }
 
 
 def _number_in(path: str) -> int | None:
@@ -107,6 +121,7 @@ def gather() -> dict[str, Any]:
         "mori": mori.__version__,
         "libraries": libraries,
         "backends": _backends() if libraries["shmem"]["loaded"] else {},
+        "default_backend": _default_backend(),
         "memory": _memory(),
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("MORI_")},
     }
@@ -115,6 +130,14 @@ def gather() -> dict[str, Any]:
 
 def _gibibytes(value: int | None) -> str:
     return "no limit" if value is None else f"{value / 2**30:.1f} GiB"
+
+
+def _where(backend: dict[str, Any]) -> str:
+    """Where the one PE of the attempt ran."""
+    if backend["gpu_ordinal"] < 0:
+        return f"{backend['worker_count']} worker threads for one PE"
+    count = backend["gpu_sharer_count"]
+    return f"GPU {backend['gpu_ordinal']} for {count} PE{'' if count == 1 else 's'}"
 
 
 def _print(report: dict[str, Any]) -> None:
@@ -130,12 +153,11 @@ def _print(report: dict[str, Any]) -> None:
     print("back ends")
     for name, one in report["backends"].items():
         if one["viable"]:
-            print(
-                f"  {name:7s} viable: {one['worker_count']} worker threads for one PE, "
-                f"{one['heap_mode']} heap"
-            )
+            print(f"  {name:7s} viable: {_where(one)}, {one['heap_mode']} heap")
         else:
             print(f"  {name:7s} not viable: {one['reason']} ({one['status']})")
+    default = report["default_backend"]
+    print(f"  default {default['name']} ({default['reason']})")
     memory = report["memory"]
     heap = report["environment"].get("MORI_SHMEM_HEAP_SIZE")
     print("memory")

@@ -90,18 +90,33 @@ def memory(address: int, size_bytes: int, keep: object) -> CData:
     return ffi.buffer(ffi.gc(ffi.cast("char *", address), release), size_bytes)
 
 
-_ARRAYS = {name: ffi.typeof(f"{name}[]") for name in ("char", "float", "int32_t")}
-_POINTERS = {name: ffi.typeof(f"{name} *") for name in ("char", "float", "int32_t")}
+_BYTES = ffi.typeof("char[]")
 
 
-def buffer_pointer(kind: str, exporter: Any) -> CData:
-    """Start of an object that exports a buffer, as a C `kind` pointer; keep it for the call."""
-    return ffi.from_buffer(_ARRAYS[kind], exporter)
+def buffer_pointer(exporter: Any) -> CData:
+    """Start of an object that exports a buffer; keep it while the memory is used."""
+    return ffi.from_buffer(_BYTES, exporter)
 
 
-def typed_pointer(kind: str, address: int) -> CData:
-    """An address that is known to be good, as a C `kind` pointer."""
-    return ffi.cast(_POINTERS[kind], address)
+def words_of(struct: CData) -> CData:
+    """A struct as 8-byte words: an address is stored without making a pointer object. Keep the
+    struct as long as the words."""
+    return ffi.cast("uint64_t *", struct)
+
+
+def offset_of(name: str, field: str) -> int:
+    """Where a field begins in a struct, in bytes."""
+    return int(ffi.offsetof(name, field))
+
+
+def word_of(name: str, field: str) -> int:
+    """Number of the word that is this field."""
+    return offset_of(name, field) // 8
+
+
+def bytes_of(struct: CData) -> CData:
+    """A struct's bytes, to be sliced; it keeps the struct."""
+    return ffi.buffer(struct)
 
 
 def address_of(cdata: CData) -> int:

@@ -168,6 +168,7 @@ def main() -> int:
             unique_id,
             job["pe"],
             job["pes"],
+            backend="host",  # numpy arrays, whatever GPU is here
             heap_bytes=job["heap_bytes"],
             bootstrap_timeout_s=job["timeout_s"],
             wait_timeout_s=job["timeout_s"],

@@ -1,8 +1,10 @@
 """Expert-parallel dispatch and combine for mixture-of-experts layers.
 
 dispatch sends each token once to each rank that owns one of its experts; combine brings what the
-experts made of it back and sums it. Arguments are torch CPU tensors or numpy arrays, results are
-of the kind of the input. Importing this module loads libmori-shmem and libmori-ep.
+experts made of it back and sums it. On the host, arguments are torch CPU tensors or numpy arrays,
+and results are of the kind of the input. On a GPU they are torch tensors or arrays of any other
+library there, results are torch tensors, else DeviceArrays, and calls return at once: their work is
+on a stream. Importing this module loads libmori-shmem and libmori-ep.
 
     from mori.ops import EpDispatchCombineConfig, EpDispatchCombineOp
 

@@ -1,47 +1,33 @@
-"""EpDispatchCombineOp: checks what the caller passes, calls C, and views what comes back.
+"""EpDispatchCombineOp: dispatch and combine on a context.
 
-The C structs of both calls are made once and refilled, and the views of the operator's buffers
-are kept as long as the buffers stay where they are, so that a call makes few Python objects.
-Letters as in mori/ops/_config.py; T = tokens of a call on this rank. Read mori/ep.h for what a
-call blocks on and fails with.
+An operator holds the C handle and says in which order things happen; what is checked of arguments
+stands in mori/ops/_arguments.py, what is returned in mori/ops/_results.py. Letters as in
+mori/ops/_config.py; T = tokens of a call on this rank. Read mori/ep.h for what a call blocks on
+and fails with.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import threading
 from dataclasses import dataclass
 from typing import Any
 
-from mori._arrays import (
-    NUMPY,
-    Array,
-    DType,
-    Framework,
-    framework_of_dtype,
-    required_framework_of,
-    size_bytes_of,
-)
-from mori._ffi import constant
-from mori._raw import CData, address_of, memory, new, number, typed_pointer
+import numpy as np
+
+from mori._arrays import NUMPY, Array, DType, Framework, size_bytes_of
+from mori._raw import CData, number
 from mori._raw import ep as raw
 from mori.errors import InvalidError, StateError, UnsupportedError
-from mori.ops._config import TOKEN_TYPES, EpDispatchCombineConfig, token_type_name
-from mori.shmem._context import Context, Lease
+from mori.ops._arguments import Arguments
+from mori.ops._config import TOKEN_TYPES, EpDispatchCombineConfig
+from mori.ops._results import CombineResult, DispatchResult, Results
+from mori.shmem._backend import device_guard
+from mori.shmem._context import Context
 from mori.shmem._default import current_context
+from mori.shmem._lease import Lease
 
-_INPUT_EXTERNAL = constant("MORI_EP_INPUT_EXTERNAL")
-_INPUT_REGISTERED = constant("MORI_EP_INPUT_REGISTERED")
-_UNKNOWN_COUNT = (1 << 64) - 1
-_NULL = {kind: typed_pointer(kind, 0) for kind in ("char", "float", "int32_t")}
-# An empty matrix may have no address, but C must see that weights or scales travel on this rank
-# too: NULL says that none do.
-_NO_ROWS = new("mori_ep_memory")
-_EMPTY = {kind: typed_pointer(kind, address_of(_NO_ROWS)) for kind in _NULL}
-
-DispatchResult = tuple[Array, Array | None, Array | None, Array, Array]
-CombineResult = tuple[Array, Array | None]
+_BUSY = "another thread is in a call of this dispatch/combine operator"
 
 
 @dataclass(frozen=True)
@@ -51,10 +37,6 @@ class OpMemory:
     symmetric_bytes: int
     private_bytes: int
     recv_token_capacity: int
-
-
-def _null(pointer: CData) -> bool:
-    return not pointer
 
 
 class EpDispatchCombineOp:
@@ -84,22 +66,14 @@ class EpDispatchCombineOp:
             )
         self._config = config
         self.context = chosen
-        handle = raw.mori_ep_create(chosen.handle(), **config.c_fields())
+        with device_guard(chosen.place):
+            handle = raw.mori_ep_create(chosen.handle(), **config.c_fields())
         self._lease: Lease | None = Lease(raw.mori_ep_destroy, handle, chosen.lease())
         self._handle = handle
         self._lock = threading.Lock()
-        self._declared = None if config.data_type is None else token_type_name(config.data_type)
-        self._token_types: dict[DType, tuple[int, int]] = {}
-        self._capacity = config.max_num_tokens_to_recv
-        self._dispatch_args = new("mori_ep_dispatch_args")
-        self._dispatch_result = new("mori_ep_dispatch_result")
-        self._combine_args = new("mori_ep_combine_args")
-        self._combine_result = new("mori_ep_combine_result")
-        self._views: dict[str, tuple[CData, Any, DType, tuple[int, ...], Array]] = {}
-        self._kind: Framework = NUMPY
-        self._token_dtype: DType = None
+        self._arguments = Arguments(config, chosen.kinds)
+        self._results = Results(config, chosen.kinds, self._arguments)
         self._pending: str | None = None
-        self._local_expert_count: Array | None = None
         chosen.add_operator(self)
 
     @property
@@ -125,11 +99,7 @@ class EpDispatchCombineOp:
         """
         # First the lease: a call in another thread keeps what it made only while it is there.
         self._handle = self._lease = None
-        self._forget_views()
-
-    def _forget_views(self) -> None:
-        self._views.clear()
-        self._local_expert_count = None
+        self._results.forget()
 
     def __repr__(self) -> str:
         if self._handle is None:
@@ -169,6 +139,7 @@ class EpDispatchCombineOp:
         *,
         routing: Any = None,
         return_routing: bool = False,
+        stream: Any = None,
     ) -> DispatchResult:
         """Sends each token once to each distinct rank that owns one of its experts. Collective.
 
@@ -181,6 +152,8 @@ class EpDispatchCombineOp:
                  launch requests; -1: the config's
         call_local_expert_count
                  True: also fill `local_expert_count`
+        stream   on a GPU: a handle or an object of torch, cupy or the like; None: the stream that
+                 torch works on, or that an array of another library names, else the default one
 
         Returns (out [R, H], weights [R, K] or None, scales [R, S] or None, indices [R, K],
         count [1] int32): views of the operator's buffers, which the next call reuses; only the
@@ -191,69 +164,36 @@ class EpDispatchCombineOp:
         MismatchError (ranks differ in dtype or H), WaitTimeoutError, PeerDeadError, AbortedError,
         StateError.
 
-        The exchange is one C call, so Ctrl-C takes effect when it returns: at the latest at its
-        deadline, timeout_s of the config, else wait_timeout_s of the context. Choose a shorter
-        one there if 300 s is too long; abort() of the context in another thread ends it at once.
+        On a GPU the call enqueues its work and returns. What only the device can find (a bad
+        expert id, an overflow, ranks that differ, a peer that is gone) is raised by the next call
+        or check(); with MORI_CHECK=sync in the environment at the operator's creation each call
+        waits and raises its own. It may be captured in a graph and replayed.
+
+        On the host the exchange is one C call, so Ctrl-C takes effect when it returns: at the
+        latest at its deadline, timeout_s of the config, else wait_timeout_s of the context. Choose
+        a shorter one there if 300 s is too long; abort() of the context in another thread ends it
+        at once.
         """
         if routing is not None or return_routing:
             raise UnsupportedError("routing handles are not in this release: routing=None")
+        launch = (block_num, rdma_block_num, warp_per_block)
         handle, lease = self._leased()
-        config, args = self._config, self._dispatch_args
-        framework = required_framework_of(input, "input")
-        tokens, hidden, code, _ = self._tokens(framework, input, "input")
-        if tokens > config.max_num_inp_token_per_rank:
-            raise InvalidError(
-                f"input has {tokens} tokens, max_num_inp_token_per_rank is "
-                f"{config.max_num_inp_token_per_rank}"
+        if not self._lock.acquire(blocking=False):
+            raise StateError(_BUSY)
+        try:
+            arguments, results = self._arguments, self._results
+            tokens = arguments.dispatch(
+                input, weights, scales, indices, launch, call_local_expert_count, stream
             )
-        experts = config.num_experts_per_token
-        with _Exclusive(self._lock):
-            args.input = framework.pointer("char", input) if tokens else _EMPTY["char"]
-            args.indices = _table(indices, "indices", tokens, experts, "int32_t")
-            args.weights = (
-                _NULL["float"]
-                if weights is None
-                else _table(weights, "weights", tokens, experts, "float")
-            )
-            args.scales = self._scales(scales, tokens)
-            args.token_count = tokens
-            args.hidden_dim = hidden
-            args.dtype = code
-            args.count_local_experts = 1 if call_local_expert_count else 0
-            _set_launch(args, block_num, rdma_block_num, warp_per_block)
             # The call writes its results only when it succeeds.
-            self._dispatch_result.recv_token_count = _UNKNOWN_COUNT
-            raw.mori_ep_dispatch(handle, args, self._dispatch_result)
-            self._kind, self._token_dtype = framework, input.dtype
-            return self._dispatch_views(lease, framework, input.dtype, hidden, scales)
-
-    def _dispatch_views(
-        self, lease: Lease, framework: Framework, dtype: DType, hidden: int, scales: Array | None
-    ) -> DispatchResult:
-        result, rows, config = self._dispatch_result, self._capacity, self._config
-        experts = config.num_experts_per_token
-        view = functools.partial(self._view, lease)
-        if result.local_expert_count:
-            self._local_expert_count = view(
-                "counts",
-                result.local_expert_count,
-                framework,
-                framework.int32,
-                (config.num_experts_per_rank,),
-            )
-            if self._lease is None:
-                self._forget_views()
-        return (
-            view("out", result.out, framework, dtype, (rows, hidden)),
-            None
-            if _null(result.weights)
-            else view("weights", result.weights, framework, framework.float32, (rows, experts)),
-            None
-            if _null(result.scales) or scales is None
-            else self._scales_view(lease, result.scales, scales, rows),
-            view("indices", result.indices, framework, framework.int32, (rows, experts)),
-            view("count", result.recv_count, framework, framework.int32, (1,)),
-        )
+            results.forget_dispatch()
+            raw.mori_ep_dispatch(handle, arguments.dispatch_struct, results.dispatch_struct)
+            found = results.dispatched(lease, tokens)
+            if self._lease is None:  # closed meanwhile: what is kept would keep the buffers
+                results.forget()
+            return found
+        finally:
+            self._lock.release()
 
     def dispatch_send(
         self,
@@ -265,11 +205,12 @@ class EpDispatchCombineOp:
         rdma_block_num: int = -1,
         warp_per_block: int = -1,
         call_local_expert_count: bool = False,
+        *,
+        stream: Any = None,
     ) -> DispatchResult:
         """First half of a dispatch; arguments and results as of `dispatch`.
 
-        The results may be read after dispatch_recv. The host backend is synchronous: the whole
-        exchange happens here.
+        The results may be read after dispatch_recv. The whole exchange happens here.
         """
         result = self.dispatch(
             input,
@@ -280,6 +221,7 @@ class EpDispatchCombineOp:
             rdma_block_num,
             warp_per_block,
             call_local_expert_count,
+            stream=stream,
         )
         self._pending = "dispatch"
         return result
@@ -304,6 +246,7 @@ class EpDispatchCombineOp:
         call_reset: bool = False,
         *,
         routing: Any = None,
+        stream: Any = None,
     ) -> CombineResult:
         """Brings the expert outputs of the last dispatch back and sums them. Collective.
 
@@ -315,53 +258,37 @@ class EpDispatchCombineOp:
         indices  [T, K] int32: this rank's own routing, exactly as given to dispatch
         use_external_inp_buf
                  1: read `input`; 0: read the registered buffer; -1: as the config says
+        stream   as of dispatch
 
         Returns (out [M, H] of input's dtype, weights [M, K] or None), views of which the first T
         rows are valid: the unweighted float32 sum over the token's distinct destination ranks, in
         ascending rank, rounded once; 0 for a token that went nowhere. Weights are summed alike.
 
         Raises InvalidError (also when indices are not the last dispatch's), StateError when no
-        dispatch came before, and what dispatch raises. Like dispatch it is one C call: Ctrl-C
-        takes effect when it returns, at the latest at the same deadline.
+        dispatch came before, and what dispatch raises; on a GPU as late as dispatch does. On the
+        host it is one C call: Ctrl-C takes effect when it returns, at the latest at the same
+        deadline.
         """
         if routing is not None:
             raise UnsupportedError("routing handles are not in this release: routing=None")
+        launch = (block_num, rdma_block_num, warp_per_block)
         handle, lease = self._leased()
-        config, args = self._config, self._combine_args
-        framework = required_framework_of(input, "input")
-        rows, hidden, code, itemsize = self._tokens(framework, input, "input")
-        experts = config.num_experts_per_token
-        registered = self._reads_registered(use_external_inp_buf)
-        with _Exclusive(self._lock):
-            tokens = _rows_of(indices, "indices")
-            if tokens > config.max_num_inp_token_per_rank:
-                raise InvalidError(
-                    f"indices has {tokens} rows, max_num_inp_token_per_rank is "
-                    f"{config.max_num_inp_token_per_rank}"
-                )
-            if registered:
-                address, size = raw.mori_ep_combine_buffer(handle)
-                args.input = typed_pointer("char", address)
-                rows = min(size // (hidden * itemsize), self._capacity)
-            else:
-                args.input = framework.pointer("char", input) if rows else _EMPTY["char"]
-            args.indices = _table(indices, "indices", tokens, experts, "int32_t")
-            args.weights, rows = self._combine_weights(weights, rows)
-            args.token_count = tokens
-            args.input_row_count = rows
-            args.hidden_dim = hidden
-            args.dtype = code
-            args.input_mode = _INPUT_REGISTERED if registered else _INPUT_EXTERNAL
-            _set_launch(args, block_num, rdma_block_num, warp_per_block)
-            result = self._combine_result
-            raw.mori_ep_combine(handle, args, result)
-            shape = (config.max_num_inp_token_per_rank, hidden)
-            out = self._view(lease, "combined", result.out, framework, input.dtype, shape)
-            if _null(result.weights):
-                return out, None
-            shape = (config.max_num_inp_token_per_rank, experts)
-            kind = framework.float32
-            return out, self._view(lease, "sums", result.weights, framework, kind, shape)
+        is_registered = self._reads_registered(use_external_inp_buf)
+        if not self._lock.acquire(blocking=False):
+            raise StateError(_BUSY)
+        try:
+            arguments, results = self._arguments, self._results
+            buffer = raw.mori_ep_combine_buffer(handle) if is_registered else None
+            tokens = arguments.combine(
+                input, weights, indices, launch, buffer, results.received, stream
+            )
+            raw.mori_ep_combine(handle, arguments.combine_struct, results.combine_struct)
+            found = results.combined(lease, tokens)
+            if self._lease is None:
+                results.forget()
+            return found
+        finally:
+            self._lock.release()
 
     def _reads_registered(self, use_external_inp_buf: int) -> bool:
         if use_external_inp_buf not in (-1, 0, 1):
@@ -371,20 +298,6 @@ class EpDispatchCombineOp:
         if use_external_inp_buf == -1:
             return not self._config.use_external_inp_buf
         return use_external_inp_buf == 0
-
-    def _combine_weights(self, weights: Array | None, rows: int) -> tuple[CData, int]:
-        """Start of the weights, and the number of rows that both they and the input have, which
-        the library holds against the receive count."""
-        if weights is None:
-            return _NULL["float"], rows
-        given = _rows_of(weights, "weights")
-        received = self._dispatch_result.recv_token_count
-        if received != _UNKNOWN_COUNT and given < min(rows, received):
-            raise InvalidError(
-                f"weights has {given} rows, {min(rows, received)} tokens were received"
-            )
-        experts = self._config.num_experts_per_token
-        return _table(weights, "weights", given, experts, "float"), min(rows, given)
 
     def combine_send(
         self,
@@ -396,11 +309,12 @@ class EpDispatchCombineOp:
         warp_per_block: int = -1,
         use_external_inp_buf: int = -1,
         call_reset: bool = False,
+        *,
+        stream: Any = None,
     ) -> CombineResult:
         """First half of a combine; arguments and results as of `combine`.
 
-        The results may be read after combine_recv. The host backend is synchronous: the whole
-        exchange happens here.
+        The results may be read after combine_recv. The whole exchange happens here.
         """
         result = self.combine(
             input,
@@ -411,6 +325,7 @@ class EpDispatchCombineOp:
             warp_per_block,
             use_external_inp_buf,
             call_reset,
+            stream=stream,
         )
         self._pending = "combine"
         return result
@@ -432,7 +347,7 @@ class EpDispatchCombineOp:
     def reset(self) -> None:
         """Forgets the last dispatch. Never needed between iterations; MORI's code calls it."""
         raw.mori_ep_reset(self._live())
-        self._dispatch_result.recv_token_count = _UNKNOWN_COUNT
+        self._results.forget_dispatch()
         self._pending = None
 
     def check(self) -> None:
@@ -442,13 +357,16 @@ class EpDispatchCombineOp:
     def get_dispatch_src_token_pos(self) -> Array:
         """int32 [receive count]: where each received row came from; see decode_send_flat_idx.
 
-        Of the kind of the last dispatch's input. StateError before a dispatch.
+        Of the kind of the last dispatch's results; a numpy array on a GPU without torch. Waits for
+        the dispatch, but not for one that a graph replays. StateError before a dispatch.
         """
-        handle, framework = self._live(), self._kind
+        handle, last = self._live(), self._results.last
         count = raw.mori_ep_src_token_positions(handle, 0, 0)
-        positions = framework.empty(framework.int32, (count,))
-        raw.mori_ep_src_token_positions(handle, framework.address(positions), count)
-        return positions
+        positions = np.empty(count, np.int32)
+        raw.mori_ep_src_token_positions(handle, NUMPY.address(positions), count)
+        if last is None:
+            return positions
+        return self.context.kinds.results_of(last.framework).from_host(positions)
 
     def decode_send_flat_idx(self, flat_idx: Any) -> tuple[Any, Any]:
         """(source rank, source token) of a position; element-wise for arrays and tensors."""
@@ -458,39 +376,47 @@ class EpDispatchCombineOp:
     def get_registered_combine_input_buffer(self, dtype: DType, hidden_dim: int = -1) -> Array:
         """The symmetric buffer [R, hidden_dim] that combine reads without a copy.
 
-        dtype: a torch dtype gives a tensor, a numpy one an array; None: the config's data_type,
-        else the last dispatch's. Contents are the caller's between a combine's return and the
-        next. With use_external_inp_buf=True in the config the first call is collective.
+        dtype: on the host a torch dtype gives a tensor, a numpy one an array; None: that of the
+        last dispatch, else the config's data_type. Contents are the caller's between a combine and
+        the next, on the stream. With use_external_inp_buf=True in the config the first call is
+        collective.
         """
         handle, lease = self._leased()
-        if dtype is None:
-            dtype = self._config.data_type if self._token_dtype is None else self._token_dtype
-            if dtype is None:
-                raise InvalidError("dtype is None, and neither config nor a dispatch named one")
-        if isinstance(dtype, str) and dtype == self._declared:
-            dtype = {1: "uint8", 2: "uint16", 4: "float32"}[TOKEN_TYPES[dtype][1]]
-        framework, kind = framework_of_dtype(dtype)
+        arguments = self._arguments
+        framework, kind = self._registered_kind(dtype)
         hidden = self._config.hidden_dim if hidden_dim == -1 else number(hidden_dim, "hidden_dim")
         if hidden == 0:
             raise InvalidError("hidden_dim is 0, expected -1 or at least 1")
-        self._token_type(framework, kind, "dtype")
+        arguments.token_type(framework, kind, "dtype")
         address, size = raw.mori_ep_combine_buffer(handle)
-        shape = (self._capacity, hidden)
+        shape = (self._config.max_num_tokens_to_recv, hidden)
         needed = size_bytes_of(shape, framework, kind)
         if needed > size:
             raise InvalidError(
                 f"{list(shape)} of {framework.dtype_name(kind)} takes {needed} bytes, the "
                 f"registered buffer has {size}"
             )
-        return self._view(
-            lease, "registered", typed_pointer("char", address), framework, kind, shape
-        )
+        return self._results.registered(lease, address, framework, kind, shape)
+
+    def _registered_kind(self, dtype: DType) -> tuple[Framework, DType]:
+        """Of a view of the registered buffer; dtype None: as tokens are."""
+        last, declared, kinds = self._results.last, self._arguments.declared, self.context.kinds
+        if dtype is None and last is not None:
+            return self._arguments.result_kind(last.framework, last.dtype)
+        if dtype is None:
+            dtype = self._config.data_type
+            if dtype is None:
+                raise InvalidError("dtype is None, and neither config nor a dispatch named one")
+        if isinstance(dtype, str) and dtype == declared and kinds.place.is_host:
+            # numpy has no such type by itself: its bits.
+            dtype = {1: "uint8", 2: "uint16", 4: "float32"}[TOKEN_TYPES[dtype][1]]
+        return kinds.of_dtype(dtype)
 
     @property
     def local_expert_count(self) -> Array | None:
         """int32 [E]: received (token, slot) pairs for each own expert, as of the last dispatch
         with call_local_expert_count=True; None before one."""
-        return self._local_expert_count
+        return self._results.local_expert_count
 
     def max_num_tokens_to_send_per_rank(self) -> int:
         """M."""
@@ -525,151 +451,3 @@ class EpDispatchCombineOp:
             config.rdma_block_num if rdma_block_num == -1 else rdma_block_num,
             config.warp_num_per_block if warp_per_block == -1 else warp_per_block,
         )
-
-    # Arguments and views
-
-    def _token_type(self, framework: Framework, dtype: DType, name: str) -> tuple[int, int]:
-        """C's value of an element type and its size; remembered by dtype."""
-        known = self._token_types.get(dtype)
-        if known is not None:
-            return known
-        kind = framework.dtype_name(dtype)
-        if framework is NUMPY and self._declared is not None and kind in ("uint8", "uint16"):
-            kind = self._declared
-        entry = TOKEN_TYPES.get(kind)
-        itemsize = framework.itemsize(dtype)
-        if entry is None or entry[1] != itemsize:
-            raise InvalidError(
-                f"{name} has dtype {framework.dtype_name(dtype)}, expected one of "
-                f"{', '.join(TOKEN_TYPES)}"
-                + (f" (data_type is {self._declared})" if self._declared else "")
-            )
-        if itemsize > self._config.max_token_type_size:
-            raise InvalidError(
-                f"{name} has elements of {itemsize} bytes, max_token_type_size is "
-                f"{self._config.max_token_type_size}"
-            )
-        self._token_types[dtype] = entry
-        return entry
-
-    def _tokens(self, framework: Framework, array: Array, name: str) -> tuple[int, int, int, int]:
-        """Rows, H, C's element type and its size of a token matrix."""
-        shape = array.shape
-        if len(shape) != 2:
-            raise InvalidError(f"{name} has shape {tuple(shape)}, expected [tokens, hidden]")
-        rows, hidden = shape
-        if not 1 <= hidden <= self._config.hidden_dim:
-            raise InvalidError(
-                f"{name} has {hidden} elements per token, expected 1 .. {self._config.hidden_dim} "
-                "(hidden_dim)"
-            )
-        framework.refuse_unusable(array, name)
-        code, itemsize = self._token_type(framework, array.dtype, name)
-        return rows, hidden, code, itemsize
-
-    def _scales(self, scales: Array | None, tokens: int) -> CData:
-        if scales is None:
-            return _NULL["char"]
-        framework = required_framework_of(scales, "scales")
-        expected, size = (tokens, self._config.scale_dim), self._config.scale_type_size
-        if tuple(scales.shape) != expected:
-            raise InvalidError(
-                f"scales has shape {tuple(scales.shape)}, expected {expected} (scale_dim is "
-                f"{self._config.scale_dim})"
-            )
-        if framework.itemsize(scales.dtype) != size:
-            raise InvalidError(
-                f"scales has elements of {framework.itemsize(scales.dtype)} bytes, "
-                f"scale_type_size is {size}"
-            )
-        framework.refuse_unusable(scales, "scales")
-        if self._config.scale_dim == 0:
-            return _NULL["char"]
-        return framework.pointer("char", scales) if tokens else _EMPTY["char"]
-
-    def _scales_view(self, lease: Lease, pointer: CData, scales: Array, rows: int) -> Array:
-        framework = required_framework_of(scales, "scales")
-        shape = (rows, self._config.scale_dim)
-        return self._view(lease, "scales", pointer, framework, scales.dtype, shape)
-
-    def _view(
-        self,
-        lease: Lease,
-        name: str,
-        pointer: CData,
-        framework: Framework,
-        dtype: DType,
-        shape: tuple[int, ...],
-    ) -> Array:
-        """An array over one of the operator's buffers; the same one while nothing moved."""
-        known = self._views.get(name)
-        if (
-            known is not None
-            and known[0] == pointer
-            and known[1] is framework
-            and known[2] == dtype
-            and known[3] == shape
-        ):
-            return framework.alias(known[4])
-        size = size_bytes_of(shape, framework, dtype)
-        array = framework.view(memory(address_of(pointer), size, lease), dtype, shape)
-        self._views[name] = (pointer, framework, dtype, shape, array)
-        if self._lease is None:  # closed meanwhile: what is kept would keep the buffers
-            self._forget_views()
-        return framework.alias(array)
-
-
-class _Exclusive:
-    """Refuses a second thread instead of letting it wait or mix its arguments in."""
-
-    def __init__(self, lock: threading.Lock) -> None:
-        self._lock = lock
-
-    def __enter__(self) -> None:
-        if not self._lock.acquire(blocking=False):
-            raise StateError("another thread is in a call of this dispatch/combine operator")
-
-    def __exit__(self, *_error: object) -> None:
-        self._lock.release()
-
-
-def _rows_of(array: Array, name: str) -> int:
-    required_framework_of(array, name)
-    shape = array.shape
-    if len(shape) != 2:
-        raise InvalidError(f"{name} has shape {tuple(shape)}, expected a matrix")
-    return int(shape[0])
-
-
-def _table(array: Array, name: str, rows: int, columns: int, kind: str) -> CData:
-    """Start of a dense [rows, columns] matrix of int32 or float32."""
-    framework = required_framework_of(array, name)
-    if tuple(array.shape) != (rows, columns):
-        raise InvalidError(
-            f"{name} has shape {tuple(array.shape)}, expected {(rows, columns)} (tokens, "
-            "num_experts_per_token)"
-        )
-    expected = framework.int32 if kind == "int32_t" else framework.float32
-    if array.dtype != expected:
-        raise InvalidError(
-            f"{name} has dtype {framework.dtype_name(array.dtype)}, expected "
-            f"{framework.dtype_name(expected)}"
-        )
-    framework.refuse_unusable(array, name)
-    return framework.pointer(kind, array) if rows else _EMPTY[kind]
-
-
-def _set_launch(args: CData, block_num: int, rdma_block_num: int, warp_per_block: int) -> None:
-    """Launch requests; -1, MORI's default, is 0 in C."""
-    for field, name, value in (
-        ("block_count", "block_num", block_num),
-        ("rdma_block_count", "rdma_block_num", rdma_block_num),
-        ("warp_per_block_count", "warp_per_block", warp_per_block),
-    ):
-        if value != -1:
-            value = number(value, name, "int32_t")
-            if value < 0:
-                raise InvalidError(f"{name} is {value}, expected -1 or at least 0")
-        else:
-            value = 0
-        setattr(args, field, value)

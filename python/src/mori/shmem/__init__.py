@@ -1,14 +1,15 @@
 """Symmetric memory: every PE of a group allocates alike, and each can put and get at the others.
 
 The functions shmem_* and the tensor helpers are MORI's, over a default context per thread;
-Context is the same as an object, of which a process may hold several. Importing this module loads
-libmori-shmem; torch is imported only by the functions that are about torch.
+Context is the same as an object, of which a process may hold several. The memory is on the GPU
+that torch works on if torch is in the process and has one, else on the host; see Context. Importing
+this module loads libmori-shmem; torch is imported only by the functions that are about torch.
 
     import mori.shmem as shmem
 
     uid = shmem.shmem_get_unique_id()                      # on one PE; hand it to all
     with shmem.Context(uid, pe=rank, pe_count=size) as context:
-        block = context.array((4, 256), "float32")         # zeroed numpy array
+        block = context.array((4, 256), "float32")         # zeros, all PEs have such a block
         context.put(block[1], block[0], pe=(rank + 1) % size)
         context.barrier_all()                              # block[1] is the neighbour's block[0]
         context.free(block)
@@ -16,6 +17,7 @@ libmori-shmem; torch is imported only by the functions that are about torch.
 
 from __future__ import annotations
 
+from mori._arrays import DeviceArray
 from mori._enums import MORI_SHMEM_INIT_WITH_MPI_COMM, MORI_SHMEM_INIT_WITH_UNIQUEID
 from mori.shmem._api import (
     shmem_barrier_all,
@@ -37,8 +39,9 @@ from mori.shmem._api import (
     shmem_ptr_p2p,
     shmem_torch_process_group_init,
 )
-from mori.shmem._context import Context, ContextInfo, PeerInfo
+from mori.shmem._context import Context
 from mori.shmem._default import current_context, set_default_context
+from mori.shmem._facts import ContextInfo, PeerInfo
 from mori.shmem._log import LogRecord, drain_log, set_log_level
 from mori.shmem._tensor import (
     MoriShmemBuffer,
@@ -53,6 +56,7 @@ __all__ = [
     "MORI_SHMEM_INIT_WITH_UNIQUEID",
     "Context",
     "ContextInfo",
+    "DeviceArray",
     "LogRecord",
     "MoriShmemBuffer",
     "PeerInfo",

@@ -113,12 +113,13 @@ def shmem_finalize(*, context: Context | None = None) -> int:
 
 
 def shmem_module_init(hip_module: int, *, context: Context | None = None) -> int:
-    """Hands the device state to a loaded GPU module. The host backend has none."""
-    info = current_context(context).info()
-    raise UnsupportedError(
-        f"shmem_module_init needs a GPU: this context runs on the {info.backend} backend, which "
-        "has no device modules"
-    )
+    """Hands the device state to a loaded GPU module. Not in this release: UnsupportedError."""
+    if current_context(context).place.is_host:
+        raise UnsupportedError(
+            "shmem_module_init needs a GPU: this context runs on the host backend, which has no "
+            "device modules"
+        )
+    raise UnsupportedError("kernels of other modules cannot use the device API in this release")
 
 
 # Queries
@@ -157,9 +158,9 @@ def shmem_malloc_align(alignment: int, size: int, *, context: Context | None = N
 
 
 def shmem_ext_malloc_with_flags(size: int, flags: int, *, context: Context | None = None) -> int:
-    """As shmem_malloc. `flags` choose the kind of GPU memory; on the host only 0 is known."""
+    """As shmem_malloc. `flags` choose the kind of GPU memory; only 0 is known."""
     if flags != 0:
-        raise UnsupportedError(f"flags is {flags!r}, the host backend knows 0 only")
+        raise UnsupportedError(f"flags is {flags!r}, only 0 is known")
     return current_context(context).malloc(size)
 
 
@@ -204,9 +205,9 @@ def shmem_barrier_all(*, context: Context | None = None) -> None:
 
 
 def shmem_barrier_on_stream(stream: Any = None, *, context: Context | None = None) -> None:
-    """The same on a stream: None, an integer, or an object with `cuda_stream` (torch's).
+    """The same, enqueued on a stream of the GPU: a handle, or an object of torch, cupy or the like.
 
-    The host backend has no streams: only None and 0 are accepted, and the call blocks.
+    None: the stream that torch works on, the default stream without torch. The host backend has no
+    streams: only None and 0 are accepted, and the call blocks.
     """
-    number = getattr(stream, "cuda_stream", stream)
-    current_context(context).barrier_on_stream(0 if number is None else number)
+    current_context(context).barrier_on_stream(stream)

@@ -8,18 +8,19 @@ from typing import Any
 from mori._arrays import import_torch
 from mori._raw import number
 from mori.errors import InvalidError
-from mori.shmem._context import Context, Lease
+from mori.shmem._context import Context
 from mori.shmem._default import current_context
+from mori.shmem._lease import Lease
 
 # Marks the tensors that symm_mori_shmem_tensor accepts, as MORI does.
 _MARK = "__symm_tensor__"
 
 
 class MoriShmemBuffer:
-    """`nbytes` bytes of the own heap at `ptr`, for numpy.asarray: a flat array of uint8.
+    """`nbytes` bytes of the own heap at `ptr`, as a flat array of uint8 for others to view.
 
-    dtype is the element type that the caller means; it is kept, not applied. On the host this is
-    ordinary memory, so the object has an __array_interface__ and no __cuda_array_interface__.
+    On a GPU for torch.as_tensor, by __cuda_array_interface__; on the host for numpy.asarray, by
+    __array_interface__. dtype is the element type that the caller means; it is kept, not applied.
     """
 
     def __init__(
@@ -33,9 +34,9 @@ class MoriShmemBuffer:
             # Refuses ranges outside the heap.
             chosen.view(self.ptr, self.nbytes, "uint8")
         self._lease: Lease = chosen.lease()
+        self._place = chosen.place
 
-    @property
-    def __array_interface__(self) -> dict[str, Any]:
+    def _described(self) -> dict[str, Any]:
         return {
             "data": (self.ptr, False),
             "shape": (self.nbytes,),
@@ -44,11 +45,23 @@ class MoriShmemBuffer:
             "version": 3,
         }
 
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        if not self._place.is_host:
+            raise AttributeError(f"the memory is on {self._place.name}, no array of numpy")
+        return self._described()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        if self._place.is_host:
+            raise AttributeError("the memory is on the host")
+        return self._described()
+
 
 def mori_shmem_create_tensor(
     shape: int | Sequence[int], dtype: Any, *, context: Context | None = None
 ) -> Any:
-    """A torch CPU tensor in new symmetric memory; collective. Free it on all PEs."""
+    """A torch tensor in new symmetric memory; collective. Free it on all PEs."""
     tensor = current_context(context).tensor(shape, dtype)
     setattr(tensor, _MARK, True)
     return tensor

@@ -1,0 +1,112 @@
+"""Names of the C constants that a context deals in, and what it reports of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mori._ffi import constant
+from mori._raw import CData, number, text
+from mori.errors import InvalidError
+
+BACKENDS = {n: constant(f"MORI_BACKEND_{n.upper()}") for n in ("auto", "host", "amd", "nvidia")}
+HEAP_MODES = {
+    "default": constant("MORI_SHMEM_HEAP_DEFAULT"),
+    "static": constant("MORI_SHMEM_HEAP_STATIC"),
+    "vmm": constant("MORI_SHMEM_HEAP_VMM"),
+    "isolation": constant("MORI_SHMEM_HEAP_ISOLATION"),
+}
+TRANSPORTS = {n: constant(f"MORI_SHMEM_TRANSPORT_{n.upper()}") for n in ("none", "p2p")}
+TRANSPORTS |= {n: constant(f"MORI_SHMEM_TRANSPORT_{n.upper()}") for n in ("rdma", "tcp")}
+SIGNALS = {n: constant(f"MORI_SHMEM_SIGNAL_{n.upper()}") for n in ("set", "add")}
+COMPARISONS = {
+    n: constant(f"MORI_SHMEM_CMP_{n.upper()}") for n in ("eq", "ne", "gt", "ge", "lt", "le")
+}
+ATOMICS = {
+    n: constant(f"MORI_SHMEM_AMO_{n.upper()}")
+    for n in (
+        *("inc", "set", "add", "and", "or", "xor", "fetch", "fetch_inc", "fetch_add"),
+        *("fetch_and", "fetch_or", "fetch_xor", "swap", "compare_swap"),
+    )
+}
+
+
+def value_of(name: str | int, names: dict[str, int], what: str) -> int:
+    """The C value of a name; integers go through for the library to judge."""
+    if isinstance(name, str):
+        if name not in names:
+            raise InvalidError(f"{what} is {name!r}, expected one of {', '.join(names)}")
+        return names[name]
+    return number(name, what, "int32_t")
+
+
+def name_of(value: int, names: dict[str, int]) -> str:
+    """The name of a C value; its digits when it has none here."""
+    return next((name for name, known in names.items() if known == value), str(value))
+
+
+def timeout_ns(seconds: float | None, name: str) -> int:
+    """Seconds as nanoseconds for C, where 0 is the default; None selects that."""
+    if seconds is None:
+        return 0
+    try:
+        nanoseconds = round(float(seconds) * 1e9)
+    except (TypeError, ValueError, OverflowError):
+        raise InvalidError(f"{name} is {seconds!r}, expected seconds") from None
+    if not 0 < nanoseconds < 1 << 63:
+        raise InvalidError(f"{name} is {seconds} s, expected more than 0 and less than {2**63} ns")
+    return nanoseconds
+
+
+@dataclass(frozen=True)
+class ContextInfo:
+    """Facts and heap statistics of this PE; sizes in bytes, the timeout in seconds.
+
+    gpu_ordinal       the GPU that the heap is on, as this process counts them; -1: none
+    gpu_sharer_count  PEs that share it, or this PE's part of it where MPS sets parts apart; 0: none
+    """
+
+    pe: int
+    pe_count: int
+    node: int
+    node_count: int
+    local_pe: int
+    local_pe_count: int
+    backend: str
+    heap_mode: str
+    heap_bytes: int
+    used_bytes: int
+    peak_bytes: int
+    largest_free_bytes: int
+    queue_pair_per_pe_count: int
+    worker_count: int
+    wait_timeout_s: float
+    gpu_ordinal: int
+    gpu_sharer_count: int
+
+    @classmethod
+    def of_report(cls, report: CData) -> ContextInfo:
+        """From a mori_shmem_report."""
+        converted = {
+            "backend": name_of(report.backend, BACKENDS),
+            "heap_mode": name_of(report.heap_mode, HEAP_MODES),
+            "wait_timeout_s": report.wait_timeout_ns / 1e9,
+        }
+        plain = cls.__dataclass_fields__.keys() - converted.keys()
+        return cls(**converted, **{name: getattr(report, name) for name in plain})
+
+
+@dataclass(frozen=True)
+class PeerInfo:
+    """How a PE is reached (`transport`: none, p2p, rdma or tcp), and why so."""
+
+    pe: int
+    node: int
+    transport: str
+    os_process_id: int
+    reason: str
+
+    @classmethod
+    def of_report(cls, report: CData) -> PeerInfo:
+        """From a mori_shmem_peer_report."""
+        transport = name_of(report.transport, TRANSPORTS)
+        return cls(report.pe, report.node, transport, report.os_process_id, text(report.reason))
