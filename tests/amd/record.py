@@ -20,8 +20,6 @@ from code_object import CodeObject
 RECORD = pathlib.Path(__file__).resolve().parent / "record.json"
 REFRESH = "TINYGRAD_TREE=<tree> bash tests/run.sh amd-exec"
 EXECUTED = ("gfx942", "gfx950")  # the emulator does not know gfx90a
-# Kernels that wait for a peer that never comes, by design.
-NOT_EXECUTED = {"mori_test_deserter"}
 EMULATOR_FILES = ("test/mockgpu/amd/*.py", "test/amd/*.py", "tinygrad/**/*.py")
 
 
@@ -39,7 +37,7 @@ def objects_of(build):
         if path.suffix == ".hsaco"
         and path.exists()
         and any(name in path.name for name in EXECUTED)
-        and not path.name.startswith(("probe_kernels-", "intra_node-"))  # of ep: not yet
+        and not path.name.startswith("probe_kernels-")
     ]
 
 
@@ -47,7 +45,7 @@ def kernels_not_run(objects, ran):
     names = {(entry["architecture"], name) for entry in ran for name in entry["kernels"]}
     for each in objects:
         for name in each.kernels:
-            if (each.architecture, name) not in names and name not in NOT_EXECUTED:
+            if (each.architecture, name) not in names:
                 yield f"{each.architecture} {name}"
 
 

@@ -28,7 +28,7 @@ from world import Task, World, peek, poke
 
 cases = Cases(__doc__)
 INVALID, TIMEOUT, PEER_DEAD, ABORTED, UNAVAILABLE = 1, 5, 6, 7, 9
-OP_PUT, OP_GET, OP_PUT_SIGNAL, OP_ATOMIC, OP_WAIT, OP_QUIET = 1, 2, 3, 4, 5, 6
+OP_PUT, OP_GET, OP_PUT_SIGNAL, OP_ATOMIC, OP_WAIT, OP_QUIET, OP_BARRIER = range(1, 8)
 CLAIMED = 2
 # Group -> kernel.
 KERNELS = {group: f"mori_amd_{group}_programs" for group in ("lane", "wave", "block")}
@@ -358,6 +358,19 @@ def device_layer(stage):
             task = Task(pe, "mori_test_collectives", words, grid, block, host_blocks=grid)
             stage.run(world, [task], seed)
             assert peek(wrong, 8) == bytes(8), "collectives"
+
+
+@cases.one("a block that does not come")
+def deserter(stage):
+    """The others give up when the budget has passed; the fault names this PE."""
+    with World(stage.host, 1) as world:
+        world.set_wait_budget(1_000_000)
+        (pe,) = world.pes
+        met = pe.private(8)
+        words = struct.pack("<Q", met)
+        stage.run(world, [Task(pe, "mori_test_deserter", words, 3, 128, host_blocks=3)], seed=1)
+        assert peek(met, 8) == bytes(8)
+        assert pe.read_fault() == (CLAIMED, TIMEOUT, OP_BARRIER, 0, 0, 1, 0), pe.read_fault()
 
 
 @cases.one("conversions of rows")

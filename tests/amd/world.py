@@ -3,6 +3,7 @@ host/world.hpp has the layouts; here is what tests do with them: allocate, run a
 both places, compare every byte.
 """
 
+import collections.abc
 import ctypes
 import dataclasses
 import struct
@@ -105,6 +106,7 @@ class Task:
     grid: int = 1
     block: int = 64
     host_blocks: int = 1
+    at_end: collections.abc.Callable = None  # called in the emulator, right after the launch
 
 
 class World:
@@ -175,12 +177,14 @@ class Stage:
         if self.host.mori_amd_run_on_host(runs, len(runs)) != 0:
             raise ValueError("the host has no such kernel")
 
-    def in_emulator(self, world, tasks, seed, **machine):
+    def in_emulator(self, world, steps, seed, **machine):
+        """Each PE runs its task of every step, in order; PEs do not wait for each other."""
         everything = Machine(self.emulator, seed=seed, **machine)
-        for task in tasks:
+        for task in (task for step in steps for task in step):
             arguments = [task.arguments, world.launch(task.pe, task.grid)]
             loaded = self.kernels[task.kernel]
-            everything.add(Launch(loaded, task.kernel, task.grid, task.block, arguments))
+            launch = Launch(loaded, task.kernel, task.grid, task.block, arguments)
+            everything.add(launch, stream=task.pe.index, at_end=task.at_end)
             ran = self.executed.setdefault(task.kernel, {"seeds": set(), "pe_counts": set()})
             ran["seeds"].add(seed)
             ran["pe_counts"].add(len(world.pes))
@@ -188,13 +192,17 @@ class Stage:
         self.instruction_count += everything.instruction_count
 
     def run(self, world, tasks, seed, ignored=(), **machine):
+        self.run_in_turn(world, [tasks], seed, ignored, **machine)
+
+    def run_in_turn(self, world, steps, seed, ignored=(), **machine):
         """On the host, then from the same memory in the emulator; fails where they differ outside
         of `ignored` (address, size). The emulator's memory is left for more looks."""
         before = world.snapshot()
-        self.on_host(world, tasks)
+        for step in steps:
+            self.on_host(world, step)
         host_after = world.snapshot()
         world.restore(before)
-        self.in_emulator(world, tasks, seed, **machine)
+        self.in_emulator(world, steps, seed, **machine)
         masked = [*world.different_by_nature(), *ignored]
         for part, expected in zip(world.parts(), host_after, strict=True):
             compare(part, expected, masked)

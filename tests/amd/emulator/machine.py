@@ -7,9 +7,12 @@ progress, and each seed shows another interleaving.
     machine.add(...)                     # another PE
     machine.run()
 
+Launches that are added with the same `stream` run one after the other.
+
 All blocks count as resident. Memory is sequentially consistent: a missing fence goes unnoticed.
 """
 
+import collections
 import ctypes
 import random
 
@@ -23,6 +26,7 @@ STOPS = {"S_BARRIER": 1, "S_SLEEP": 2}
 CONSTANT_INVERSE_TWO_PI, INVERSE_TWO_PI = 248, 0x3E22F983
 INSTRUCTION_LIMIT = 200_000_000
 SHOWN_WAVES = 8
+PACES = (1, 1, 0.3, 0.02)
 
 
 class Entry(ctypes.Structure):
@@ -96,7 +100,6 @@ class Wave:
         )
         self.registers._write_sgpr(CONSTANT_INVERSE_TWO_PI, INVERSE_TWO_PI)
         self.scratch = Memory(launch.scratch_bytes * WAVE_LANES, guarded=True)
-        self.lds = lds
         buffers = self.registers
         self.arrays = (ctypes.c_uint64 * decoder.ARRAY_COUNT)(
             buffers.sgpr_buf._buf.va_addr,
@@ -112,46 +115,103 @@ class Wave:
         return f"{self.launch.kernel} block {self.place} wave {self.index} at {at:#x}"
 
 
+class Block:
+    """The waves that share memory and barriers; `pace` is their chance of a turn in a round."""
+
+    def __init__(self, code, launch, place, pace):
+        self.pace = pace
+        self.lds = Memory(-(-launch.lds_bytes // 16) * 16, guarded=True)
+        lanes = range(0, launch.lane_count, WAVE_LANES)
+        self.waves = [Wave(code, launch, place, lane, self.lds) for lane in lanes]
+
+    def open_barrier(self):
+        """Waves at a barrier go on when none of the block still runs."""
+        if any(wave.state == TURN_OVER for wave in self.waves):
+            return
+        for wave in self.waves:
+            if wave.state == AT_BARRIER:
+                wave.state = TURN_OVER
+
+
+class Stream:
+    """Launches that run one after the other."""
+
+    def __init__(self):
+        self.waiting = collections.deque()  # (launch, what to call at its end)
+        self.blocks, self.at_end = [], None
+
+    def ended(self):
+        return all(wave.state == ENDED for block in self.blocks for wave in block.waves)
+
+
 class Machine:
+    """With a seed, waves come in random order, their turns have random lengths, and some blocks are
+    much slower than others."""
+
     def __init__(self, library, seed=None, turn=200, limit=INSTRUCTION_LIMIT):
         self.library, self.turn, self.limit = library, turn, limit
         self.random = random.Random(seed) if seed is not None else None
-        self.groups, self.instruction_count = [], 0
+        self.streams, self.instruction_count = {}, 0
 
-    def add(self, launch):
+    def add(self, launch, stream=None, at_end=None):
+        """Launches of one stream follow each other; without one, they run beside all others."""
         if not launch.keeps_subnormals():
             raise ValueError(f"{launch.kernel} flushes subnormals, which is not emulated")
-        code = Code.of(self.library, launch.loaded)
-        width, height, depth = launch.grid
-        for block in range(width * height * depth):
-            place = (block % width, block // width % height, block // width // height)
-            lds = Memory(-(-launch.lds_bytes // 16) * 16, guarded=True)
-            lanes = range(0, launch.lane_count, WAVE_LANES)
-            self.groups.append([Wave(code, launch, place, lane, lds) for lane in lanes])
+        key = stream if stream is not None else object()
+        self.streams.setdefault(key, Stream()).waiting.append((launch, at_end))
 
     def run(self):
-        """Until every wave has ended."""
-        pairs = [(wave, group) for group in self.groups for wave in group]
+        """Until every launch has ended."""
         self.library.catch_faults(1)
         try:
-            while pairs:
-                if self.random:
-                    self.random.shuffle(pairs)
-                self._round(pairs)
-                pairs = [(wave, group) for wave, group in pairs if wave.state != ENDED]
+            while turns := self._turns():
+                self._round(turns)
         finally:
             self.library.catch_faults(0)
-        self.groups = []
+        self.streams = {}
 
-    def _round(self, pairs):
-        """One turn for each wave that is not at a barrier."""
-        for wave, group in pairs:
-            if wave.state == TURN_OVER:
-                self._take_turn(wave)
-                if wave.state != TURN_OVER:
-                    open_barrier(group)
+    def _turns(self):
+        """Starts what can start; (wave, block, stream) of all waves, in the order of this round."""
+        turns = []
+        for stream in self.streams.values():
+            if stream.ended() and stream.waiting:
+                self._start(stream)
+            turns += [
+                (wave, block, stream)
+                for block in stream.blocks
+                for wave in block.waves
+                if wave.state != ENDED
+            ]
+        if self.random:
+            self.random.shuffle(turns)
+        return turns
+
+    def _start(self, stream):
+        launch, stream.at_end = stream.waiting.popleft()
+        code = Code.of(self.library, launch.loaded)
+        width, height, depth = launch.grid
+        places = (
+            (block % width, block // width % height, block // width // height)
+            for block in range(width * height * depth)
+        )
+        pace = self.random.choice(PACES) if self.random else 1
+        stream.blocks = [Block(code, launch, place, pace) for place in places]
+        if self.random and self.random.random() < 0.5:
+            for block in stream.blocks:
+                block.pace = self.random.choice(PACES)
+
+    def _round(self, turns):
+        """One turn for each wave that is not at a barrier, if its pace allows."""
+        for wave, block, stream in turns:
+            if wave.state != TURN_OVER or (block.pace < 1 and self.random.random() > block.pace):
+                continue
+            self._take_turn(wave)
+            if wave.state != TURN_OVER:
+                block.open_barrier()
+            if wave.state == ENDED and stream.at_end and stream.ended():
+                stream.at_end()
         if self.instruction_count > self.limit:
-            waves = ", ".join(str(wave) for wave, _ in pairs[:SHOWN_WAVES])
+            waves = ", ".join(str(wave) for wave, _, _ in turns[:SHOWN_WAVES])
             raise FaultError(f"no end after {self.instruction_count} instructions: {waves}")
 
     def _take_turn(self, wave):
@@ -175,12 +235,3 @@ class Machine:
             wave.code.decode(wave.registers.pc)
         except (FaultError, decoder.UnsupportedError, RuntimeError) as error:
             raise FaultError(f"{wave}: {error}") from error
-
-
-def open_barrier(group):
-    """Waves at a barrier go on when no wave of their block still runs."""
-    if any(wave.state == TURN_OVER for wave in group):
-        return
-    for wave in group:
-        if wave.state == AT_BARRIER:
-            wave.state = TURN_OVER

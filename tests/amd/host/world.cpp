@@ -91,7 +91,8 @@ void mori_amd_make_launch(mori_amd_world* world, int32_t pe, uint32_t block_coun
                          .barrier = address(&world->barriers[at]),
                          .abort_word = state.abort_word,
                          .fault = state.fault,
-                         .wait_budget_ns = state.wait_budget_ns,
+                         // Blocks wait for one that waits for peers, whose wait must end first.
+                         .wait_budget_ns = 2 * state.wait_budget_ns + 1'000'000'000,
                          .spin_count = state.spin_count};
 }
 
