@@ -5,7 +5,10 @@ import os
 import subprocess
 import sys
 
+import fake_gpu
 import pytest
+from mori import info
+from mori.shmem import set_log_level
 
 
 def mori(*arguments, **environment):
@@ -28,7 +31,9 @@ def test_info():
         "libmori-shmem 0.2.0, ABI level 2",
         "libmori-ep    0.1.0, ABI level 1",
         "libmori-io    0.1.0, ABI level 1",
-        "host    viable",
+        "host    viable: ",
+        "worker threads for one PE, static heap",
+        "default host (MORI_BACKEND)",
         "heap per PE 16MiB (MORI_SHMEM_HEAP_SIZE)",
         "MORI_SHMEM_HEAP_SIZE=16MiB",
     ):
@@ -43,7 +48,21 @@ def test_info_json():
     for name in ("amd", "nvidia"):
         backend = report["backends"][name]
         assert backend["viable"] or backend["reason"]
+    assert report["default_backend"] == {"name": "host", "reason": "MORI_BACKEND"}
     assert report["memory"]["available_bytes"] > 0
+
+
+def test_info_of_a_gpu(monkeypatch, capsys):
+    fake_gpu.pretend(monkeypatch, "nvidia", 3)
+    monkeypatch.delenv("MORI_BACKEND")
+    report = info.gather()
+    set_log_level("warn")
+    nvidia = report["backends"]["nvidia"]
+    assert (nvidia["viable"], nvidia["gpu_ordinal"], nvidia["gpu_sharer_count"]) == (True, 3, 2)
+    info._print(report)
+    printed = capsys.readouterr().out
+    assert "nvidia  viable: GPU 3 for 2 PEs, static heap\n" in printed
+    assert "default auto (without MORI_BACKEND: the GPU if torch is imported" in printed
 
 
 def test_info_without_libraries(tmp_path):
