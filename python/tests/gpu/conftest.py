@@ -87,4 +87,5 @@ def mps_environment():
         yield dict(os.environ)
         return
     with mps.daemon() as environment:
-        yield environment
+        # Made once, so that it does not see what is set for the length of a test.
+        yield {name: value for name, value in environment.items() if name != "MORI_BACKEND"}

@@ -6,6 +6,7 @@ torch = pytest.importorskip("torch")
 
 from layers import DEVICE, bits, doubled, inputs_of, op_for  # noqa: E402
 from mori.shmem import shmem_barrier_on_stream  # noqa: E402
+from pes import run_python  # noqa: E402
 
 pytestmark = pytest.mark.device
 LONG = 1_000_000_000  # clock cycles: a fraction of a second on any GPU
@@ -101,6 +102,28 @@ def test_barrier_on_streams(context):
     shmem_barrier_on_stream(0, context=context)
     torch.cuda.synchronize()
     context.check()
+
+
+DROPPED = """
+import torch
+from mori.shmem import Context
+context = Context(Context.unique_id(), 0, 1, heap_bytes=64 << 20)
+tensor = context.tensor((1 << 20,), torch.float32)
+tensor.fill_(0)
+torch.cuda.synchronize()
+torch.cuda._sleep(1_000_000_000)
+tensor.fill_(1)  # waits behind the sleep
+context.finalize()
+del tensor, context  # the last view: now the memory goes
+torch.cuda.synchronize()
+print(torch.ones(4, device="cuda").sum().item())
+"""
+
+
+def test_memory_dropped_with_work_under_way():
+    """In a process of its own: an access to memory that is gone would end all use of the GPU."""
+    done = run_python(DROPPED)
+    assert (done.returncode, done.stdout) == (0, "4.0\n"), done.stderr
 
 
 def test_operator_dropped_with_work_under_way(context):
