@@ -222,8 +222,10 @@ def test_wait_until_ends_by_its_own_deadline(size):
 
 
 def test_abort_wakes_the_others():
+    joined = threading.Barrier(3)
+
     def body(context):
-        context.barrier_all()  # all have joined: an abort before would end the others' joining
+        joined.wait(20)  # an abort would end the others' joining too
         if context.pe == 0:
             context.abort()
             with pytest.raises(AbortedError):
