@@ -14,7 +14,6 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 RELEASE = BUILD / "release"
-DEVICE = BUILD / "device-objects"
 MESON = str(BUILD / "venv/bin/meson")
 PYTHON = sys.executable
 
@@ -107,7 +106,8 @@ def sanitized(name, sanitizers, environment):
     )
 
 
-# The same folder and prefix as python/setup_env.sh, which installs the package from it.
+# The same folder and prefix as python/setup_env.sh, which installs the package from it. Kernels are
+# compiled for all GPU architectures here, once for all suites.
 RELEASE_OPTIONS = (
     "--buildtype=release",
     "--prefix=/usr",
@@ -118,6 +118,7 @@ RELEASE_OPTIONS = (
     "-Dtests=enabled",
     "-Dconsumers=enabled",
     "-Dmodules=enabled",
+    "-Ddevice_checks=true",
 )
 
 
@@ -158,25 +159,12 @@ def release_suites():
 def build_suites():
     """The same sources built in other ways."""
     alone = [[PYTHON, "-B", "tests/alone.py", str(BUILD / "alone"), "/usr/bin/meson", MESON]]
-    device = [
-        setup(
-            DEVICE,
-            "-Dtests=enabled",
-            "-Dconsumers=disabled",
-            "-Dmodules=disabled",
-            "-Ddevice_checks=true",
-            "-Damd=auto",
-            "-Damd_archs=gfx90a,gfx942,gfx950",
-            "-Dnvidia=auto",
-            "-Dnvidia_archs=sm_90",
-        ),
-        [PYTHON, "-B", "tests/device_objects.py", str(DEVICE)],
-    ]
+    device = [[PYTHON, "-B", "tests/device_objects.py", str(RELEASE)]]
     amd = [
-        [PYTHON, "-B", f"tests/amd/{check}.py", str(DEVICE)]
+        [PYTHON, "-B", f"tests/amd/{check}.py", str(RELEASE)]
         for check in ("inspection_test", "record_test", "inspection", "record")
     ]
-    amd_exec = [[PYTHON, "-B", "tests/amd/execution.py", str(DEVICE)]]
+    amd_exec = [[PYTHON, "-B", "tests/amd/execution.py", str(RELEASE)]]
     asan = {
         "ASAN_OPTIONS": "detect_stack_use_after_return=1:strict_string_checks=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
@@ -186,7 +174,7 @@ def build_suites():
         sanitized("asan", "address,undefined", asan),
         sanitized("tsan", "thread", tsan),
         Suite("alone", 180, alone, after=("build",), load=2),
-        Suite("device", 180, device, after=("build",)),
+        Suite("device", 120, device, after=("build",)),
         Suite("amd", 120, amd, after=("device",)),
         Suite("amd-exec", 300, amd_exec, after=("device",), load=2),
     ]
