@@ -29,6 +29,9 @@ class Memory:
         if guarded and _libc.mprotect(ctypes.c_void_p(base + whole), PAGE, PROTECTION_NONE) != 0:
             raise OSError(ctypes.get_errno(), "mprotect failed")
 
+    def fill(self, data):
+        ctypes.memmove(self.address, data, len(data))
+
     def bytes(self):
         return ctypes.string_at(self.address, self.size)
 
@@ -91,6 +94,10 @@ class Launch:
         self.lds_bytes = fixed_lds + dynamic_lds
         units = -(-self.lds_bytes // LDS_UNIT_BYTES)
         self.resources2 = resources2 & ~(0x1FF << 15) | units << 15
+
+    def set_register_count(self):
+        """Scalar registers that hold something at the start: user ones, then block numbers."""
+        return len(self.user_registers) + (self.resources2 >> 7 & 7).bit_count()
 
     def keeps_subnormals(self):
         """Whether 32-bit subnormals are neither flushed when read nor when written."""

@@ -27,6 +27,7 @@ CONSTANT_INVERSE_TWO_PI, INVERSE_TWO_PI = 248, 0x3E22F983
 INSTRUCTION_LIMIT = 200_000_000
 SHOWN_WAVES = 8
 PACES = (1, 1, 0.3, 0.02)
+SCALAR_REGISTERS, VECTOR_REGISTERS, VCC, M0 = 102, 256, 106, 124
 
 
 class Entry(ctypes.Structure):
@@ -81,7 +82,9 @@ class Code:
 
 
 class Wave:
-    def __init__(self, code, launch, place, first_lane, lds):
+    """`rubbish(n)` gives n bytes for what a GPU leaves as it was: registers, scratch."""
+
+    def __init__(self, code, launch, place, first_lane, lds, rubbish):
         self.code, self.launch = code, launch
         self.place, self.index = place, first_lane // WAVE_LANES
         self.state = TURN_OVER
@@ -100,7 +103,9 @@ class Wave:
         )
         self.registers._write_sgpr(CONSTANT_INVERSE_TWO_PI, INVERSE_TWO_PI)
         self.scratch = Memory(launch.scratch_bytes * WAVE_LANES, guarded=True)
+        self.scratch.fill(rubbish(self.scratch.size))
         buffers = self.registers
+        self._fill_registers(launch.set_register_count(), rubbish)
         self.arrays = (ctypes.c_uint64 * decoder.ARRAY_COUNT)(
             buffers.sgpr_buf._buf.va_addr,
             buffers.vgpr_buf._buf.va_addr,
@@ -110,6 +115,15 @@ class Wave:
             buffers.accvgpr_buf._buf.va_addr,
         )
 
+    def _fill_registers(self, set_count, rubbish):
+        """All but those that are set at the start: some scalar ones, and v0."""
+        scalar, vector = self.registers.sgpr_buf._buf, self.registers.vgpr_buf._buf
+        for begin, end in ((set_count, SCALAR_REGISTERS), (VCC, VCC + 2), (M0, M0 + 1)):
+            data = rubbish(4 * (end - begin))
+            ctypes.memmove(scalar.va_addr + 4 * begin, data, len(data))
+        data = rubbish(4 * WAVE_LANES * (VECTOR_REGISTERS - 1))
+        ctypes.memmove(vector.va_addr + 4 * WAVE_LANES, data, len(data))
+
     def __str__(self):
         at = self.registers.pc - self.code.base
         return f"{self.launch.kernel} block {self.place} wave {self.index} at {at:#x}"
@@ -118,11 +132,12 @@ class Wave:
 class Block:
     """The waves that share memory and barriers; `pace` is their chance of a turn in a round."""
 
-    def __init__(self, code, launch, place, pace):
+    def __init__(self, code, launch, place, pace, rubbish):
         self.pace = pace
         self.lds = Memory(-(-launch.lds_bytes // 16) * 16, guarded=True)
+        self.lds.fill(rubbish(self.lds.size))
         lanes = range(0, launch.lane_count, WAVE_LANES)
-        self.waves = [Wave(code, launch, place, lane, self.lds) for lane in lanes]
+        self.waves = [Wave(code, launch, place, lane, self.lds, rubbish) for lane in lanes]
 
     def open_barrier(self):
         """Waves at a barrier go on when none of the block still runs."""
@@ -146,7 +161,7 @@ class Stream:
 
 class Machine:
     """With a seed, waves come in random order, their turns have random lengths, and some blocks are
-    much slower than others."""
+    much slower than others. Nothing is zero that a GPU would not have set."""
 
     def __init__(self, library, seed=None, turn=200, limit=INSTRUCTION_LIMIT):
         self.library, self.turn, self.limit = library, turn, limit
@@ -195,10 +210,13 @@ class Machine:
             for block in range(width * height * depth)
         )
         pace = self.random.choice(PACES) if self.random else 1
-        stream.blocks = [Block(code, launch, place, pace) for place in places]
+        stream.blocks = [Block(code, launch, place, pace, self._rubbish) for place in places]
         if self.random and self.random.random() < 0.5:
             for block in stream.blocks:
                 block.pace = self.random.choice(PACES)
+
+    def _rubbish(self, count):
+        return self.random.randbytes(count) if self.random else bytes([0xA5]) * count
 
     def _round(self, turns):
         """One turn for each wave that is not at a barrier, if its pace allows."""

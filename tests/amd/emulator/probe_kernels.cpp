@@ -193,6 +193,16 @@ KERNEL shared_overrun(u32* out) {  // 64 lanes: the last one reads past the end
   out[t] = words[place];
 }
 
+KERNEL leftovers(u32* out) {  // what nobody has written: shared memory and a register
+  SHARED u32 words[64];
+  u32* p = words;
+  asm volatile("" : "+v"(p));
+  u32 left;
+  asm volatile("v_mov_b32 %0, v77" : "=v"(left)::"v77");
+  out[lane_of_block()] = p[lane_of_block()];
+  out[64 + lane_of_block()] = left;
+}
+
 // --- memory -------------------------------------------------------------------------------------
 
 KERNEL atomics(u32* a, u64* b, u32* out, u64* out64) {

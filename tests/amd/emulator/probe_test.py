@@ -264,6 +264,15 @@ def dynamic_shared(b):
 
 
 @probe
+def leftovers(b):
+    """Nothing is zero that a GPU would not have set."""
+    out = Array("u32", 128)
+    b.run("leftovers", 1, 64, out, seed=1)
+    assert 0 not in out[:], "shared memory or a register came as zero"
+    assert len(set(out[:])) > 100
+
+
+@probe
 def faults_are_reported(b):
     """Overruns, bad pointers and endless waits end the run with words."""
     cases = [
