@@ -11,14 +11,14 @@
 //
 // The buffer is written again by the next combine (publish) or by the caller (a
 // buffer that was used in place). So: a combine that copied leaves its epoch in
-// plan.release_epoch, and each block of the next one waits for the peers' release
-// words before it copies; a dispatch in between proves the same (see dispatch.hpp)
-// and clears it. A combine that used the caller's rows in place waits at its end.
-// Ready words need no second set: a rank announces combine c + 1 after all its blocks
-// have seen that all have released c, or after a dispatch that all have
-// entered, hence after all have read its word of c. Release words likewise: c + 1
-// is released after all ready words of c + 1 came, and a rank of which a block still
-// waited for releases of c has not announced c + 1.
+// plan.release_epoch, and the next one waits for the peers' release words before it
+// copies; a dispatch in between proves the same (see dispatch.hpp) and clears it. A
+// combine that used the caller's rows in place waits at its end.
+// Ready words need no second set: a rank announces combine c + 1 after it has seen
+// that all have released c, or after a dispatch that all have entered, hence after
+// all have read its word of c. Release words likewise: c + 1 is released after all
+// ready words of c + 1 came, and a rank that still waited for releases of c has not
+// announced c + 1.
 //
 // After a dispatch that failed by a verdict there are no rows; the verdict is the
 // same on every rank, so all do nothing, and epochs stay in step.
@@ -43,7 +43,10 @@ class combine_kernel {
   MORI_DEVICE void run() {
     if (plan_.dispatch_verdict != MORI_OK) return;
     const patience waits(at_);
-    if (unreleased_ != 0 && !wait_for_releases(waits, unreleased_)) return;
+    // One block looks, so that a rank that is ahead does not poll with all of them.
+    if (unreleased_ != 0 &&
+        !grid_.sync_after([&] { return wait_for_releases(waits, unreleased_); }))
+      return;
     publish_rows();
     const u64 hash = block{}.reduce_add(hash_ids(at_, own<const i32>(args_.indices), tokens_));
     if (block{}.rank() == 0)

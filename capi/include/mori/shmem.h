@@ -128,8 +128,8 @@ typedef struct mori_shmem_report {
   int32_t worker_count;
   uint64_t wait_timeout_ns;
   int32_t gpu_ordinal;        /* as the driver numbers it; -1: host          */
-  int32_t gpu_sharer_count;   /* PEs that share this GPU, or this PE's part of
-                                 it where MPS sets parts apart; 0: host      */
+  int32_t gpu_sharer_count;   /* PEs that share this GPU (MORI_GPU_SHARERS
+                                 overrides); 0: host                         */
 } mori_shmem_report;
 
 /* Report of mori_shmem_peer_info. */

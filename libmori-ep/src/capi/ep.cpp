@@ -24,6 +24,10 @@ base::handle_table<core::ep_operator, mori_ep>& operators() {
   return *table;
 }
 
+// Made while the library is loaded, before there are threads: a child that is forked while another
+// thread makes one for the first time would wait for that thread for ever.
+[[maybe_unused]] const auto& operators_at_load = operators();
+
 // Pins the handle and runs body(ep_operator&).
 template <class Body>
 mori_status on(const mori_ep* handle, mori_error* error, Body&& body) noexcept {

@@ -34,6 +34,11 @@ base::handle_table<context, mori_shmem_lease>& leases() {
   return *table;
 }
 
+// Made while the library is loaded, before there are threads: a child that is forked while another
+// thread makes one for the first time would wait for that thread for ever.
+[[maybe_unused]] const auto& contexts_at_load = contexts();
+[[maybe_unused]] const auto& leases_at_load = leases();
+
 // Pins the handle and runs body(context&).
 template <class Body>
 mori_status on(const mori_shmem* handle, mori_error* error, Body&& body) noexcept {

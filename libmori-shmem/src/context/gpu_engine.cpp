@@ -31,16 +31,16 @@ std::array<device::kernel, 2> all_kernels() {
 // Device memory: the abort word on a line of its own, then the tables.
 struct gpu_engine::words {
   static constexpr uint64_t abort = 0;
-  uint64_t bases, transports, left, total;
+  uint64_t bases, transports, total;
 
   explicit words(uint64_t pe_count)
       : bases(line_bytes),
         transports(bases + pe_count * sizeof(uint64_t)),
-        left(transports + pe_count * sizeof(int32_t)),
-        total(left + pe_count * sizeof(uint32_t)) {}
+        total(transports + pe_count * sizeof(int32_t)) {}
 };
 
-// Host memory that the device reads and writes.
+// Host memory that the device reads and writes. After it: uint32_t left[pe_count], which kernels
+// look at in long waits alone.
 struct gpu_engine::pinned {
   mori_shmem_fault fault;
   alignas(64) host_call_result result;
@@ -78,10 +78,13 @@ base::status gpu_engine::make(const settings& with) {
   options.kernels = kernels;
   MORI_TRY(kernels_, device::runtime::create(options));
   MORI_TRY(stream_, gpu->helper_stream(device::gpu::helper::work));
-  MORI_TRY(host_words_, device::pinned_buffer::allocate(gpu, sizeof(pinned)));
+  MORI_TRY(alarm_, gpu->helper_stream(device::gpu::helper::alarm));
+  const uint64_t pe_count = memory_.peers().size();
+  MORI_TRY(host_words_,
+           device::pinned_buffer::allocate(gpu, sizeof(pinned) + pe_count * sizeof(uint32_t)));
   reinterpret_cast<pinned*>(host_words_.data())->one = 1;
 
-  const words at(memory_.peers().size());
+  const words at(pe_count);
   MORI_TRY(device_words_, device::device_buffer::allocate(gpu, at.total));
   std::vector<uint64_t> bases;
   std::vector<int32_t> transports;
@@ -99,7 +102,7 @@ void gpu_engine::place(mori_shmem_device_state_v1& state) {
   const words at(memory_.peers().size());
   state.peer_bases = device_words_.address() + at.bases;
   state.transports = device_words_.address() + at.transports;
-  state.peer_left = device_words_.address() + at.left;
+  state.peer_left = device::address_of(host_words_.data() + sizeof(pinned));
   state.abort_word = device_words_.address() + words::abort;
   state.fault = device::address_of(kernel_record());
   state_ = &state;
@@ -109,24 +112,27 @@ const mori_shmem_fault* gpu_engine::kernel_record() const {
   return &reinterpret_cast<const pinned*>(host_words_.data())->fault;
 }
 
-// Copies of a few bytes are made by the copy engine or the driver's own means: kernels that
-// fill the device and wait do not stop them.
+// No driver call: this runs on the group's thread, and a device whose queues are full of kernels
+// that wait would hold it up.
 void gpu_engine::mark_left(int pe) {
-  const words at(memory_.peers().size());
-  const auto& own = *reinterpret_cast<const pinned*>(host_words_.data());
-  (void)!memory_.gpu()->copy_now(
-      device_words_.address() + at.left + static_cast<uint64_t>(pe) * sizeof(uint32_t),
-      device::address_of(&own.one), sizeof(uint32_t), device::gpu::helper::alarm);
+  auto* left = reinterpret_cast<uint32_t*>(host_words_.data() + sizeof(pinned));
+  __atomic_store_n(left + pe, 1u, __ATOMIC_RELEASE);
 }
 
+// Waits look at the record; the abort word, which is in the device's memory, makes later kernels
+// end at once, and may follow when the device gets to it.
 void gpu_engine::end_waits() {
-  const auto& own = *reinterpret_cast<const pinned*>(host_words_.data());
-  const auto done =
-      memory_.gpu()->copy_now(device_words_.address() + words::abort, device::address_of(&own.one),
-                              sizeof own.one, device::gpu::helper::alarm);
-  if (!done)
+  auto& own = *reinterpret_cast<pinned*>(host_words_.data());
+  if (__atomic_load_n(&own.fault.claimed, __ATOMIC_ACQUIRE) == 0) {
+    own.fault.status = MORI_E_ABORTED;
+    own.fault.pe = -1;
+    __atomic_store_n(&own.fault.claimed, 2, __ATOMIC_RELEASE);
+  }
+  const auto begun = memory_.gpu()->copy(device_words_.address() + words::abort,
+                                         device::address_of(&own.one), sizeof own.one, alarm_);
+  if (!begun)
     base::log(MORI_LOG_ERROR, "PE {}: kernels could not be told to end: {}", settings_.pe,
-              done.error().text);
+              begun.error().text);
 }
 
 uint64_t gpu_engine::at_peer(const void* symmetric, int pe) const {

@@ -3,7 +3,8 @@
 // operations are atomic with those of other kernels. See engine.hpp.
 //
 // What kernels read often (abort word, tables) is in the device's memory; the fault
-// record is in host memory, where check() finds it without asking the device.
+// record and who has left are in host memory, where both sides reach them without
+// asking the driver.
 #pragma once
 
 #include "context/engine.hpp"
@@ -53,7 +54,9 @@ class gpu_engine final : public engine {
   std::unique_ptr<device::runtime> kernels_;
   device::device_buffer device_words_;
   device::pinned_buffer host_words_;
-  void* stream_ = nullptr;  // the device's helper stream: kernels of host calls
+  // The device's helper streams: kernels of host calls; the abort word.
+  void* stream_ = nullptr;
+  void* alarm_ = nullptr;
   std::mutex one_call_;
   const mori_shmem_device_state_v1* state_ = nullptr;
 };

@@ -26,8 +26,7 @@ struct gpu_heap::card {
   std::array<uint8_t, 16> uuid;
   int32_t process_id;
   uint32_t exports_descriptors;
-  uint32_t limited_percentage;  // of the device's multiprocessors, by MPS; 0: not limited
-  uint32_t reserved;
+  uint32_t reserved[2];
 };
 
 base::result<std::unique_ptr<gpu_heap>> gpu_heap::create(link::group& group, const settings& with,
@@ -35,7 +34,7 @@ base::result<std::unique_ptr<gpu_heap>> gpu_heap::create(link::group& group, con
   auto made = std::make_unique<gpu_heap>();
   made->peers_.resize(static_cast<size_t>(group.size()));
   MORI_CHECK(agree(group, made->open_device(with), until));
-  MORI_CHECK(made->show_cards(group, until));
+  MORI_CHECK(made->show_cards(group, with, until));
   MORI_CHECK(agree(group, made->allocate(with), until));
   for (int pe = 0; pe < group.size(); ++pe)
     made->peers_[static_cast<size_t>(pe)].reason =
@@ -59,11 +58,11 @@ base::status gpu_heap::open_device(const settings& with) {
 }
 
 // Which PEs share this device, and whether all of the node can pass descriptors.
-base::status gpu_heap::show_cards(link::group& group, base::deadline until) {
-  MORI_TRY(const auto percentage, base::env_number("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", 1, 100));
-  const card mine{gpu_->facts().uuid, static_cast<int32_t>(getpid()),
+base::status gpu_heap::show_cards(link::group& group, const settings& with, base::deadline until) {
+  const card mine{gpu_->facts().uuid,
+                  static_cast<int32_t>(getpid()),
                   gpu_->facts().exports_descriptors ? 1u : 0u,
-                  static_cast<uint32_t>(percentage.value_or(0)), 0};
+                  {}};
   MORI_TRY(const auto cards, exchange(group, mine, until));
   by_descriptor_ = true;
   int on_this_device = 0, processes = 0;
@@ -74,12 +73,11 @@ base::status gpu_heap::show_cards(link::group& group, base::deadline until) {
     ++on_this_device;
     if (theirs.process_id != mine.process_id) ++processes;
   }
-  sharer_count_ = on_this_device;
-  // A client that MPS limits sees its part of the device as the whole.
-  if (mine.limited_percentage != 0)
-    sharer_count_ = std::max<int>(
-        1, static_cast<int>(static_cast<uint32_t>(on_this_device) * mine.limited_percentage / 100));
-  if (processes != 0 && gpu_->facts().backend == MORI_BACKEND_NVIDIA && percentage == std::nullopt)
+  // Also under MPS: its limits say how many multiprocessors a client uses, not that nobody else
+  // uses them.
+  sharer_count_ = with.gpu_sharer_count != 0 ? with.gpu_sharer_count : on_this_device;
+  const bool has_limit = base::env_text("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE").has_value();
+  if (processes != 0 && gpu_->facts().backend == MORI_BACKEND_NVIDIA && !has_limit)
     base::log(MORI_LOG_WARN,
               "PE {}: {} PEs in several processes share {}; without MPS and "
               "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE=100/N they are time-sliced, and waits for each "

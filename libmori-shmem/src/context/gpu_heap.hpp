@@ -36,7 +36,7 @@ class gpu_heap final : public heap_memory {
 
   base::status open_device(const settings& with);
   base::status allocate(const settings& with);
-  base::status show_cards(link::group& group, base::deadline until);
+  base::status show_cards(link::group& group, const settings& with, base::deadline until);
   base::status import_by_descriptor(link::group& group, base::deadline until);
   base::status import_by_handle(link::group& group, base::deadline until);
   base::status prove(link::group& group, base::deadline until);

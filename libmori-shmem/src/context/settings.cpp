@@ -118,6 +118,8 @@ base::result<settings> read_settings(const mori_shmem_options* options) {
   to.disable_p2p = from.disable_p2p == 1 || p2p_off.value_or(false);
   MORI_TRY(const auto queues, base::env_number("MORI_NUM_QP_PER_PE", 1, 64));
   to.queue_pair_per_pe_count = static_cast<int>(queues.value_or(1));
+  MORI_TRY(const auto sharers, base::env_number("MORI_GPU_SHARERS", 1, largest_pe_count));
+  to.gpu_sharer_count = static_cast<int>(sharers.value_or(0));
   to.heap_directory = base::env_text("MORI_SHMEM_HEAP_DIR").value_or("");
   to.node_id = base::env_text("MORI_NODE_ID").value_or("");
   return to;

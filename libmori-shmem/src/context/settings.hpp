@@ -25,6 +25,7 @@ struct settings {
   bool disable_p2p = false;
   int worker_count = 0;  // 0: decided once the node's PEs are known
   int queue_pair_per_pe_count = 1;
+  int gpu_sharer_count = 0;    // 0: the PEs that are found on the same GPU
   std::string heap_directory;  // empty: memfd
   std::string node_id;         // empty: the machine's own
 };

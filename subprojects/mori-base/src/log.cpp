@@ -46,6 +46,10 @@ queue& records() {
   return *q;
 }
 
+// Made before there are threads: a child that is forked while another thread makes it for the first
+// time would wait for that thread for ever.
+[[maybe_unused]] const queue& made_at_load = records();
+
 std::atomic<const char*> line_name{"mori"};
 
 std::atomic<int32_t>& current_level() {

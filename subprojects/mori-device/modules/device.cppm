@@ -64,6 +64,7 @@ using mori::device::i64;
 using mori::device::i8;
 using mori::device::ipc_handle;
 using mori::device::is_ended;
+using mori::device::is_ended_by_anyone;
 using mori::device::kernel;
 using mori::device::launch_options;
 using mori::device::load;

@@ -54,7 +54,7 @@ class grid {
     if (mine.is_last != 0) {
       if (!body()) return false;
       b.sync();
-      if (b.rank() == 0) open();
+      if (b.rank() == 0) begin_next<order::release>();
       return true;
     }
     u32 met = 0;
@@ -65,7 +65,8 @@ class grid {
   template <class Body>
   MORI_DEVICE void finish(Body body) const {
     if (arrive().is_last == 0) return;
-    if (block{}.rank() == 0) open();
+    // Nobody waits for it; the end of the kernel comes before the next one reads the words.
+    if (block{}.rank() == 0) begin_next<order::relaxed>();
     body();
   }
 
@@ -83,6 +84,7 @@ class grid {
   // The block's lanes meet first; lane 0 then speaks for them all (see atomic.hpp).
   MORI_DEVICE arrival arrive() const {
     const block b;
+    lane::drain_stores();
     b.sync();
     arrival mine{1, 0};
     if (b.rank() == 0 && block_count() > 1) {
@@ -93,11 +95,14 @@ class grid {
     return b.broadcast(mine);
   }
 
-  // The count starts again, then the next generation begins: nothing is reset between launches.
-  MORI_DEVICE void open() const {
+  // The count starts again, then the next generation begins: nothing is reset between launches. On
+  // the host a full barrier, which ring_doorbell() asks for.
+  template <order O>
+  MORI_DEVICE void begin_next() const {
     if (block_count() == 1) return;
     store<scope::device, order::relaxed>(&words()->arrived, 0u);
-    fetch_add<scope::device, order::seq_cst>(&words()->generation, 1u);
+    constexpr order ordered = block::single ? order::seq_cst : O;
+    fetch_add<scope::device, ordered>(&words()->generation, 1u);
     ring_doorbell(bell());
   }
 

@@ -37,7 +37,7 @@ MORI_HOT u32 grid_rank() { return __builtin_amdgcn_workgroup_id_x(); }
 // The stores of this wave have left it: s_waitcnt vmcnt(0). The workgroup fence of the meeting
 // leaves that out where waves of a group share an L1, and the write-back of the L2 that follows
 // is issued by one of them.
-MORI_HOT void drain_stores() { __builtin_amdgcn_s_waitcnt(0x0f70); }
+MORI_HOT void drain_stores() { asm volatile("s_waitcnt vmcnt(0)" ::: "memory"); }
 MORI_HOT void block_sync() {
   __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
   __builtin_amdgcn_s_barrier();

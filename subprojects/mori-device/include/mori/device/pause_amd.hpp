@@ -20,6 +20,7 @@ class state {
   MORI_HOT state(u64, u32*, u32*) {}
   // Not at the first polls, which are the ones whose latency counts.
   MORI_HOT bool is_clock_due() const { return polls_ % 64 == 63; }
+  MORI_HOT bool is_brief() const { return polls_ < 64; }
   template <class IsMet>
   MORI_HOT void next(IsMet) {
     if (++polls_ < spins)

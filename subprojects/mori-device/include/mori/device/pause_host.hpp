@@ -48,6 +48,9 @@ class state {
     return polls_ >= spin_count_ || polls_ % polls_per_clock == 0;
   }
 
+  // An acquire costs nothing here.
+  MORI_HOT bool is_brief() const { return true; }
+
   // Passes some time. is_met() is asked once more between announcing a sleeper and sleeping.
   template <class IsMet>
   MORI_DEVICE void next(IsMet is_met) {

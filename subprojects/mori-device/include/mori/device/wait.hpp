@@ -113,6 +113,14 @@ MORI_HOT bool is_ended(const wait_limits& limits) {
 #endif
 }
 
+// The same with a look at the record itself, which on GPUs is in host memory: that is where a host
+// that ends a context is heard however busy the device's queues are. For waits, now and then.
+MORI_HOT bool is_ended_by_anyone(const wait_limits& limits) {
+  return is_ended(limits) ||
+         (limits.fault != 0 && load<scope::system, order::relaxed>(
+                                   &pointer<const mori_shmem_fault>(limits.fault)->claimed) != 0);
+}
+
 MORI_HOT void ring_doorbell(const doorbell& bell) { pause::ring(bell.word, bell.waiter_count); }
 
 // Stores a word that somebody may sleep on, ordered as O. On the host an exchange: the full barrier
@@ -126,7 +134,9 @@ MORI_HOT void store_signal(u64* word, u64 value) {
 #endif
 }
 
-// One lane waits. Kept out of line of the first poll: the common case is "already there".
+// One lane waits. Kept out of line of the first poll: the common case is "already there". A GPU's
+// acquire empties the cache that all blocks of a multiprocessor share, so a wait that has become
+// long (is_brief() no more) polls without, and acquires once the word has come.
 template <scope S, class T, class Met>
 MORI_COLD wait_result<T> wait_slowly(const T* word, Met met, const wait_limits& limits,
                                      const wait_subject& subject, const doorbell& bell) {
@@ -136,10 +146,14 @@ MORI_COLD wait_result<T> wait_slowly(const T* word, Met met, const wait_limits& 
     // Read before the word: what a PE stored before it left still counts.
     const bool clock_due = pauses.is_clock_due();
     const bool left = clock_due && has_left(limits, subject.pe);
-    const T seen = load<S, order::acquire>(word);
-    if (met(seen)) return {seen, true};
+    T seen = pauses.is_brief() ? load<S, order::acquire>(word) : load<S, order::relaxed>(word);
+    if (met(seen)) {
+      if (pauses.is_brief()) return {seen, true};
+      seen = load<S, order::acquire>(word);
+      if (met(seen)) return {seen, true};
+    }
     if (clock_due) {
-      if (is_ended(limits)) return {seen, false};
+      if (is_ended_by_anyone(limits)) return {seen, false};
       const u64 now_ns = pause::now_ns();
       if (start_ns == 0) start_ns = now_ns;
       const bool expired = now_ns - start_ns >= limits.budget_ns;
