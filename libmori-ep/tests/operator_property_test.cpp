@@ -24,6 +24,10 @@ mori_ep_config random_config(engine& random, int rank_count) {
   c.scale_dim = chance(random, 2) ? 0 : pick(random, 1, 9);
   c.scale_elem_bytes = c.scale_dim == 0 ? 0 : pick(random, 1, 4);
   c.registered_input = chance(random, 2) ? 1 : 0;
+  // Requests: no result depends on them, and more than can be resident is no hang.
+  if (chance(random, 2))
+    c.block_count = chance(random, 3) ? 1024 : static_cast<int32_t>(pick(random, 1, 60));
+  if (chance(random, 2)) c.warp_per_block_count = static_cast<int32_t>(pick(random, 1, 16));
   // ids >= W * E come in a test of their own
   if (chance(random, 2))
     c.max_total_recv_token_count =

@@ -213,6 +213,9 @@ std::string run_program(const device::kernel& kernel, int32_t backend, mori_shme
   const uint64_t heap_bytes = static_cast<uint64_t>(at.count) * slot_bytes;
   EXPECT_OK(mori_shmem_malloc, shmem, heap_bytes, &user);
   at.heap = device::address_of(user);
+  // What an earlier program has left in a block is still there when it is handed out again.
+  const std::vector<std::byte> zero(heap_bytes);
+  EXPECT_OK(mori_shmem_put, shmem, user, zero.data(), heap_bytes, at.pe);
   std::vector<std::byte> own(sources_bytes + sink_bytes);
   engine random(seed() + static_cast<uint64_t>(at.pe));
   for (std::byte& each : own) each = static_cast<std::byte>(random());

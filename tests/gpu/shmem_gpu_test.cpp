@@ -114,16 +114,30 @@ std::string signals_and_atomics(mori_shmem* shmem, int pe) {
   return "";
 }
 
+// A stream of the body's own, when all PEs have one: a driver may hold up the making of a stream
+// until the device is idle, and with PEs as threads a kernel that waits for a PE which is making
+// its stream would never see it.
+std::string make_stream(mori_shmem* shmem, std::shared_ptr<device::gpu>& gpu,
+                        device::own_stream& stream) {
+  auto here = device::gpu::current(backend_here().backend);
+  EXPECT(here);
+  auto made = device::own_stream::create(*here);
+  EXPECT(made);
+  gpu = std::move(*here);
+  stream = std::move(*made);
+  EXPECT_OK(mori_shmem_barrier_all, shmem);
+  return "";
+}
+
 // Barriers on a stream: enqueued, in step, thousands of them. Never more than a driver queues: a
 // launch that has to wait for room holds up the launches of the process's other threads, for which
 // the kernels before it wait.
 std::string barriers_on_a_stream(mori_shmem* shmem, int) {
-  auto gpu = device::gpu::current(backend_here().backend);
-  EXPECT(gpu);
-  auto stream = device::own_stream::create(*gpu);
-  EXPECT(stream);
-  for (int i = 0; i < 2000; ++i) EXPECT_OK(mori_shmem_barrier_on_stream, shmem, stream->get());
-  EXPECT((*gpu)->synchronize_stream(stream->get()));
+  std::shared_ptr<device::gpu> gpu;
+  device::own_stream stream;
+  if (std::string failed = make_stream(shmem, gpu, stream); !failed.empty()) return failed;
+  for (int i = 0; i < 2000; ++i) EXPECT_OK(mori_shmem_barrier_on_stream, shmem, stream.get());
+  EXPECT(gpu->synchronize_stream(stream.get()));
   EXPECT_OK(mori_shmem_check, shmem);
   EXPECT_OK(mori_shmem_barrier_all, shmem);
   return "";
@@ -156,14 +170,13 @@ std::string somebody_does_not_come(mori_shmem* shmem, int pe) {
   EXPECT_OK(mori_shmem_pe_count, shmem, &count);
   void* word = nullptr;
   EXPECT_OK(mori_shmem_malloc, shmem, 8, &word);
+  std::shared_ptr<device::gpu> gpu;
+  device::own_stream stream;
+  if (std::string failed = make_stream(shmem, gpu, stream); !failed.empty()) return failed;
   if (pe == count - 1) return wait_for_word(shmem, word, 1, "MORI_E_");
-  auto gpu = device::gpu::current(backend_here().backend);
-  EXPECT(gpu);
-  auto stream = device::own_stream::create(*gpu);
-  EXPECT(stream);
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_OK(mori_shmem_barrier_on_stream, shmem, stream->get());
-  EXPECT((*gpu)->synchronize_stream(stream->get()));
+  EXPECT_OK(mori_shmem_barrier_on_stream, shmem, stream.get());
+  EXPECT(gpu->synchronize_stream(stream.get()));
   EXPECT(seconds_since(start) < 3.5);
   const std::string failed = failure(mori_shmem_check, shmem);
   EXPECT(failed.find("MORI_E_") == 0);
@@ -176,20 +189,19 @@ std::string somebody_does_not_come(mori_shmem* shmem, int pe) {
 std::string abort_ends_a_kernel(mori_shmem* shmem, int pe) {
   void* word = nullptr;
   EXPECT_OK(mori_shmem_malloc, shmem, 8, &word);
+  std::shared_ptr<device::gpu> gpu;
+  device::own_stream stream;
+  if (std::string failed = make_stream(shmem, gpu, stream); !failed.empty()) return failed;
   if (pe == 1) {
     if (std::string failed = wait_for_word(shmem, word, 1, ""); !failed.empty()) return failed;
     EXPECT_OK(mori_shmem_abort, shmem);
     return "";
   }
-  auto gpu = device::gpu::current(backend_here().backend);
-  EXPECT(gpu);
-  auto stream = device::own_stream::create(*gpu);
-  EXPECT(stream);
   const auto start = std::chrono::steady_clock::now();
-  EXPECT_OK(mori_shmem_barrier_on_stream, shmem, stream->get());
+  EXPECT_OK(mori_shmem_barrier_on_stream, shmem, stream.get());
   const uint64_t waits_now = 1;
   EXPECT_OK(mori_shmem_put, shmem, word, &waits_now, 8, 1);
-  EXPECT((*gpu)->synchronize_stream(stream->get()));
+  EXPECT(gpu->synchronize_stream(stream.get()));
   EXPECT(seconds_since(start) < 5);
   EXPECT_FAILS("PE 1 aborted", mori_shmem_check, shmem);
   return "";
