@@ -224,7 +224,12 @@ MORI_API void mori_ep_destroy(mori_ep *take_ep);
  * MORI_E_OVERFLOW (a rank would receive more than R tokens: on all ranks, and
  * nothing is written), MORI_E_MISMATCH (ranks disagree on dtype or H),
  * MORI_E_TIMEOUT, MORI_E_PEER_DEAD, MORI_E_ABORTED, MORI_E_STATE.
- * After MORI_E_OVERFLOW and MORI_E_INVALID the operator stays usable. */
+ * After MORI_E_OVERFLOW and MORI_E_INVALID the operator stays usable.
+ * On a GPU what only the kernel can find (ids, overflow, mismatch, foreign
+ * routing) is returned by the next call on the operator, which then does
+ * nothing else, or at once with MORI_CHECK=sync in the environment at create;
+ * out_result's weights and scales are set if given here or if token_count is
+ * 0. Faults of the context surface in any later call. */
 MORI_API mori_status mori_ep_dispatch(mori_ep *in_ep,
                                       const mori_ep_dispatch_args *in_args,
                                       mori_ep_dispatch_result *out_result,
