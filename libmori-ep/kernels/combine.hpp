@@ -135,7 +135,7 @@ class combine_kernel {
   MORI_DEVICE void gather() const {
     // Also when none has rows: zeros for all tokens then.
     const bool with_weights = (plan_.flows & flows_weights) != 0 || args_.input_weights != 0;
-    const wave_items items(tokens_);
+    const wave_items items(tokens_, args_.row_bytes);
     for (u32 item = items.begin(); item < items.end(); item += items.step()) {
       const u32 token = items.token(item);
       by_lane<u64> rows;

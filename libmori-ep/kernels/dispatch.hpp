@@ -278,7 +278,7 @@ class dispatch_kernel {
   };
 
   MORI_DEVICE void send_rows() const {
-    const wave_items items(tokens_);
+    const wave_items items(tokens_, args_.row_bytes);
     for (u32 item = items.begin(); item < items.end(); item += items.step()) {
       const u32 token = items.token(item);
       by_lane<target> targets;

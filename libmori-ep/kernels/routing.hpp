@@ -38,16 +38,19 @@ MORI_HOT span_of<T> share_of_bytes(T bytes, u32 index, u32 parts) {
   return {device::min<T>(lines.first * 128, bytes), device::min<T>(lines.last * 128, bytes)};
 }
 
-// A block's tokens over its waves. If there are fewer tokens than waves, several waves take a part
-// of each row.
+// A block's tokens over its waves. Where there are few tokens for each wave, rows are cut into
+// parts, so that no wave walks through a whole row while others have nothing to do.
 class wave_items {
  public:
-  MORI_DEVICE explicit wave_items(const span_of<u32>& tokens)
+  MORI_DEVICE wave_items(const span_of<u32>& tokens, u64 row_bytes)
       : first_token_(tokens.first), parts_(1), item_count_(tokens.count()) {
-    const u32 waves = block{}.wave_count();
-    if (item_count_ != 0 && item_count_ < waves) {
-      parts_ = waves / item_count_;
-      item_count_ *= parts_;
+    if constexpr (!wave::single) {
+      const u32 enough = items_of_wave * block{}.wave_count();
+      if (item_count_ != 0 && item_count_ < enough) {
+        const auto most = device::max(static_cast<u32>(row_bytes) / part_bytes, u32{1});
+        parts_ = device::min(device::ceil_div(enough, item_count_), most);
+        item_count_ *= parts_;
+      }
     }
   }
   MORI_HOT u32 begin() const { return block{}.wave_index(); }
@@ -64,6 +67,9 @@ class wave_items {
   }
 
  private:
+  static constexpr u32 items_of_wave = 4;
+  static constexpr u32 part_bytes = 2048;  // four chunks a lane of a wave of 32
+
   u32 first_token_, parts_, item_count_;
 };
 

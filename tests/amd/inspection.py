@@ -78,9 +78,15 @@ def check_objects():
 
 
 def objects_of(build):
-    """Code objects for AMD GPUs of the build's libraries and their tests, but for those here."""
-    paths = record.outputs(build)
-    return [path for path in paths if path.suffix == ".hsaco" and "tests/amd" not in str(path)]
+    """Code objects for AMD GPUs of the build's libraries and their tests, but for those that run
+    lists of operations for tests.
+    """
+    others = ("/tests/amd/", "/tests/gpu/")
+    return [
+        path
+        for path in record.outputs(build)
+        if path.suffix == ".hsaco" and not any(folder in str(path) for folder in others)
+    ]
 
 
 @dataclasses.dataclass

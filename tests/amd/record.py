@@ -30,14 +30,16 @@ def outputs(build):
 
 
 def objects_of(build):
-    """The code objects that are executed and recorded, without those that test the emulator."""
+    """The code objects that are executed and recorded, without those that test the emulator or are
+    for a real GPU.
+    """
     return [
         path
         for path in outputs(build)
         if path.suffix == ".hsaco"
         and path.exists()
         and any(name in path.name for name in EXECUTED)
-        and not path.name.startswith("probe_kernels-")
+        and not path.name.startswith(("probe_kernels-", "gpu_test_kernels-"))
     ]
 
 

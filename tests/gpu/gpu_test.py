@@ -3,7 +3,7 @@
 started, so that PEs in several processes run at the same time on one GPU; then ep's random calls,
 the bodies that the host runs too, with ranks as threads, each call synchronous.
 
-Exit status 77: skipped, since there is no GPU (the program says what was tried).
+Without a GPU all of it is skipped; the program says what was tried.
 
 usage: gpu_test.py GPU_TEST EP_TEST [ARGUMENT...]     arguments go to gpu_test
 """
@@ -72,7 +72,8 @@ def main():
     with mps() as environment:
         code = subprocess.call([gpu_test, *arguments], env=environment, timeout=LIMIT_S)
     if code == SKIPPED:
-        return SKIPPED
+        print("0 passed, 0 failed, 1 skipped")
+        return 0
     return 1 if random_calls(ep_test) != 0 or code != 0 else 0
 
 

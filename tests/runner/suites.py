@@ -143,6 +143,8 @@ def release_suites():
         [PYTHON, "-m", "pytest"],
         [PYTHON, "-B", "tests/ffi/readme_examples.py", "python"],
     ]
+    programs = (RELEASE / "tests/gpu/gpu_test", RELEASE / "subprojects/libmori-ep/tests/ep_test")
+    gpu = [[PYTHON, "-B", "tests/gpu/gpu_test.py", *map(str, programs)]]
     return [
         Suite("build", 300, build, load=2, counted=False),
         of_release("unit", 120),
@@ -151,7 +153,7 @@ def release_suites():
         of_release("modules", 60),
         of_release("multi", 240),
         of_release("bench", 90),
-        of_release("gpu", 900, load=2),
+        Suite("gpu", 900, gpu, after=("build",), load=2),
         Suite("python", 420, python, after=("build",)),
     ]
 
