@@ -23,6 +23,7 @@ class engine {
   struct waited {
     uint64_t seen = 0;
     bool met = false;
+    bool has_left = false;  // the PE that was waited for, if that is not recorded yet
   };
 
   virtual ~engine() = default;

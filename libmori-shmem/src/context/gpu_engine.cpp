@@ -67,6 +67,11 @@ base::result<std::unique_ptr<gpu_engine>> gpu_engine::create(const settings& wit
   return made;
 }
 
+// An alarm may be on its way still, from memory that is about to be freed.
+gpu_engine::~gpu_engine() {
+  if (alarm_ != nullptr) (void)!memory_.gpu()->synchronize_stream(alarm_);
+}
+
 base::status gpu_engine::make(const settings& with) {
   const auto& gpu = memory_.gpu();
   const auto kernels = all_kernels();
@@ -102,7 +107,7 @@ void gpu_engine::place(mori_shmem_device_state_v1& state) {
   const words at(memory_.peers().size());
   state.peer_bases = device_words_.address() + at.bases;
   state.transports = device_words_.address() + at.transports;
-  state.peer_left = device::address_of(host_words_.data() + sizeof(pinned));
+  state.peer_left = device::address_of(left_words());
   state.abort_word = device_words_.address() + words::abort;
   state.fault = device::address_of(kernel_record());
   state_ = &state;
@@ -114,9 +119,10 @@ const mori_shmem_fault* gpu_engine::kernel_record() const {
 
 // No driver call: this runs on the group's thread, and a device whose queues are full of kernels
 // that wait would hold it up.
-void gpu_engine::mark_left(int pe) {
-  auto* left = reinterpret_cast<uint32_t*>(host_words_.data() + sizeof(pinned));
-  __atomic_store_n(left + pe, 1u, __ATOMIC_RELEASE);
+void gpu_engine::mark_left(int pe) { __atomic_store_n(left_words() + pe, 1u, __ATOMIC_RELEASE); }
+
+uint32_t* gpu_engine::left_words() const {
+  return reinterpret_cast<uint32_t*>(host_words_.data() + sizeof(pinned));
 }
 
 // Waits look at the record; the abort word, which is in the device's memory, makes later kernels
@@ -199,11 +205,14 @@ base::result<engine::waited> gpu_engine::wait_until(
       base::deadline::after(with.timeout_ns == 0 ? settings_.wait_timeout_ns : with.timeout_ns);
   uint64_t nap_ns = shortest_nap_ns;
   for (;;) {
+    // Read before the word: what a PE stored before it left still counts.
+    const bool has_left =
+        with.pe >= 0 && __atomic_load_n(left_words() + with.pe, __ATOMIC_ACQUIRE) != 0;
     MORI_TRY(const uint64_t seen, read_word(device::address_of(with.address), with.size_bytes));
     const uint64_t wanted = with.size_bytes == 4 ? static_cast<uint32_t>(with.value) : with.value;
-    if (device_api::compares(seen, with.compare, wanted)) return waited{seen, true};
+    if (device_api::compares(seen, with.compare, wanted)) return waited{seen, true, false};
     MORI_CHECK(still_sound());
-    if (until.left_ns() == 0) return waited{seen, false};
+    if (has_left || until.left_ns() == 0) return waited{seen, false, has_left};
     std::this_thread::sleep_for(std::chrono::nanoseconds(std::min(nap_ns, until.left_ns())));
     nap_ns = std::min(nap_ns * 2, longest_nap_ns);
   }

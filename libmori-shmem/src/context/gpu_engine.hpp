@@ -20,6 +20,7 @@ namespace mori::shmem_core {
 class gpu_engine final : public engine {
  public:
   static base::result<std::unique_ptr<gpu_engine>> create(const settings& with, gpu_heap& memory);
+  ~gpu_engine() override;
 
   void place(mori_shmem_device_state_v1& state) override;
   const mori_shmem_fault* kernel_record() const override;
@@ -44,6 +45,7 @@ class gpu_engine final : public engine {
 
   gpu_engine(const settings& with, gpu_heap& memory);
   base::status make(const settings& with);
+  uint32_t* left_words() const;
   uint64_t at_peer(const void* symmetric, int pe) const;
   struct call;
   base::result<int32_t> run(const call& what, uint64_t& before);

@@ -38,7 +38,7 @@ base::result<std::unique_ptr<gpu_heap>> gpu_heap::create(link::group& group, con
   MORI_CHECK(agree(group, made->allocate(with), until));
   for (int pe = 0; pe < group.size(); ++pe)
     made->peers_[static_cast<size_t>(pe)].reason =
-        is_local(group, pe) ? "P2P is disabled"
+        is_local(group, pe) ? with.disable_p2p ? "P2P is disabled" : "P2P: heaps cannot be shared"
                             : fmt::format("P2P: PE {} is on node {}, this PE on node {}", pe,
                                           group.node_of(pe), group.node_of(group.rank()));
   if (!with.disable_p2p)
@@ -57,7 +57,8 @@ base::status gpu_heap::open_device(const settings& with) {
   return {};
 }
 
-// Which PEs share this device, and whether all of the node can pass descriptors.
+// Which PEs share this device: of all nodes, which may be parts of one machine. And whether all
+// can pass descriptors: all take the same way, since its exchanges are of all.
 base::status gpu_heap::show_cards(link::group& group, const settings& with, base::deadline until) {
   const card mine{gpu_->facts().uuid,
                   static_cast<int32_t>(getpid()),
@@ -66,8 +67,7 @@ base::status gpu_heap::show_cards(link::group& group, const settings& with, base
   MORI_TRY(const auto cards, exchange(group, mine, until));
   by_descriptor_ = true;
   int on_this_device = 0, processes = 0;
-  for (const int pe : group.local_ranks()) {
-    const card& theirs = cards[static_cast<size_t>(pe)];
+  for (const card& theirs : cards) {
     by_descriptor_ = by_descriptor_ && theirs.exports_descriptors != 0;
     if (theirs.uuid != mine.uuid) continue;
     ++on_this_device;

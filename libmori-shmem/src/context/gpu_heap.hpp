@@ -1,7 +1,7 @@
 // gpu_heap.hpp - the heaps of a node's PEs in GPU memory, mapped here. Each PE makes
 // its own on its device and exports a descriptor, which the importers hold: a
-// dead PE's memory stays mapped. Where a driver cannot export descriptors, legacy IPC
-// handles take their place, with a weaker promise: that mapping ends with its owner.
+// dead PE's memory stays mapped. Where a PE's driver cannot export descriptors, legacy IPC
+// handles take their place for all, with a weaker promise: that mapping ends with its owner.
 // A mapping counts only after a nonce was read back through it.
 #pragma once
 
@@ -29,7 +29,7 @@ class gpu_heap final : public heap_memory {
   base::status release(uint64_t, uint64_t) override { return {}; }
 
   const std::shared_ptr<device::gpu>& gpu() const { return gpu_; }
-  int sharer_count() const { return sharer_count_; }  // PEs on this device, own one included
+  int sharer_count() const { return sharer_count_; }  // PEs on this device
 
  private:
   struct card;  // what a PE tells the others of its device

@@ -66,7 +66,7 @@ base::result<engine::waited> host_engine::wait_until(const mori_shmem_wait_args&
         api::wait_until(lane, *state_,
                         api::wait_request<T>{static_cast<const T*>(with.address), with.compare,
                                              static_cast<T>(with.value), with.pe, with.timeout_ns});
-    return waited{static_cast<uint64_t>(result.seen), result.met != 0};
+    return waited{static_cast<uint64_t>(result.seen), result.met != 0, false};
   };
   return with.size_bytes == 4 ? run(uint32_t{}) : run(uint64_t{});
 }

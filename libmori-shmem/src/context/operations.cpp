@@ -109,16 +109,17 @@ base::result<uint64_t> context::wait_until(const mori_shmem_wait_args& with) {
   if (result.met) return result.seen;
   MORI_CHECK(check());
   const mori_shmem_fault expired{.claimed = 0,
-                                 .status = MORI_E_TIMEOUT,
+                                 .status = result.has_left ? MORI_E_PEER_DEAD : MORI_E_TIMEOUT,
                                  .operation = MORI_SHMEM_OP_WAIT,
                                  .pe = with.pe,
                                  .reserved = 0,
                                  .awaited = with.value,
                                  .seen = result.seen};
-  base::status outcome = base::fail(MORI_E_TIMEOUT, "{}", describe(expired));
+  base::status outcome = base::fail(expired.status, "{}", describe(expired));
   // The call's own deadline is not a fault of the context.
-  return with.timeout_ns != 0 ? std::move(outcome.error())
-                              : sticky(std::move(outcome), MORI_SHMEM_OP_WAIT).error();
+  const bool is_own = with.timeout_ns != 0 && !result.has_left;
+  return is_own ? std::move(outcome.error())
+                : sticky(std::move(outcome), MORI_SHMEM_OP_WAIT).error();
 }
 
 base::status context::quiet() {

@@ -272,8 +272,13 @@ status hipModuleOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, in
 #if !defined(FAKE_IS_INCOMPLETE)
 status hipModuleLaunchKernel(void* kernel, unsigned x, unsigned, unsigned, unsigned lanes, unsigned,
                              unsigned, unsigned, void* stream, void** arguments, void**) {
-  FAKE_CALL(hipModuleLaunchKernel, step);
-  the_world().launch(kernel, {{}, x, lanes, stream}, arguments);
+  const launched how{{}, x, lanes, stream};
+  kernel_body body;
+  {
+    FAKE_CALL(hipModuleLaunchKernel, step);
+    body = the_world().launch(kernel, how, arguments);
+  }
+  if (body) body(how, arguments);
   return done(true);
 }
 #endif

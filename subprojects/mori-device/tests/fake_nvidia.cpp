@@ -267,8 +267,13 @@ status cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void*, int lanes
 #if !defined(FAKE_IS_INCOMPLETE)
 status cuLaunchKernel(void* kernel, unsigned x, unsigned, unsigned, unsigned lanes, unsigned,
                       unsigned, unsigned, void* stream, void** arguments, void**) {
-  FAKE_CALL(cuLaunchKernel, step);
-  the_world().launch(kernel, {{}, x, lanes, stream}, arguments);
+  const launched how{{}, x, lanes, stream};
+  kernel_body body;
+  {
+    FAKE_CALL(cuLaunchKernel, step);
+    body = the_world().launch(kernel, how, arguments);
+  }
+  if (body) body(how, arguments);
   return success;
 }
 #endif

@@ -108,18 +108,22 @@ bool world::unmap(uint64_t address, uint64_t bytes) {
 }
 
 const void* world::find_kernel(const char* name) {
-  if (std::strcmp(name, "double") != 0 && std::strcmp(name, "nothing") != 0) return nullptr;
+  const bool is_known = std::strcmp(name, "double") == 0 || std::strcmp(name, "nothing") == 0;
+  if (!is_known && !set.kernels.contains(name)) return nullptr;
   return &*kernels.insert(name).first;
 }
 
-void world::launch(const void* kernel, const launched& how, void** arguments) {
+kernel_body world::launch(const void* kernel, const launched& how, void** arguments) {
   launched& seen_launch = seen.last_launch;
   seen_launch = how;
   seen_launch.kernel = *static_cast<const std::string*>(kernel);
-  if (seen_launch.kernel != "double") return;
+  if (const auto own = set.kernels.find(seen_launch.kernel); own != set.kernels.end())
+    return own->second;
+  if (seen_launch.kernel != "double") return {};
   auto* const words = *static_cast<uint64_t**>(arguments[0]);
   const uint64_t count = *static_cast<uint64_t*>(arguments[1]);
   for (uint64_t i = 0; i < count; ++i) words[i] *= 2;
+  return {};
 }
 
 }  // namespace mori::fake

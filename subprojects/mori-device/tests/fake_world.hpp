@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <set>
@@ -39,6 +40,9 @@ struct launched {
   void* stream = nullptr;
 };
 
+// What a launch does: on the launching thread, to its end.
+using kernel_body = std::function<void(const launched& how, void** arguments)>;
+
 // What the driver has, and how it fails; tests change it.
 struct settings {
   int device_count = 2;
@@ -49,8 +53,9 @@ struct settings {
   bool is_capturing = false;
   bool has_uuid = true;
   std::string architecture = "gfx942:sramecc+:xnack-";
-  uint64_t most_bytes = uint64_t{1} << 30;  // of an allocation
-  int expected_device = 0;                  // on which calls should be made
+  uint64_t most_bytes = uint64_t{1} << 30;     // of an allocation
+  int expected_device = 0;                     // on which calls should be made
+  std::map<std::string, kernel_body> kernels;  // beside "double" and "nothing"
 
   std::map<std::string, int> faults;  // the next call of that name fails so
   int fail_at = 0;                    // the step of that number, from 1, fails
@@ -96,8 +101,9 @@ struct world {
   bool unmap(uint64_t address, uint64_t bytes);
 
   const void* find_kernel(const char* name);
-  // "double" doubles arguments[1] words at arguments[0].
-  void launch(const void* kernel, const launched& how, void** arguments);
+  // "double" doubles arguments[1] words at arguments[0]. Returns what a kernel of the test's own
+  // does: to be called when the lock is not held, so that it may wait for another launch.
+  kernel_body launch(const void* kernel, const launched& how, void** arguments);
 };
 
 inline constexpr uint64_t granule = uint64_t{1} << 16;
