@@ -39,15 +39,33 @@ status decide(std::span<const card> cards, const base::result<settings>& own) {
   return {};
 }
 
+// Every rank meets the others, whatever went wrong here: they would wait for it.
+status meet(mori_shmem* shmem, status so_far) {
+  MORI_CHECK(shmem_call(mori_shmem_quiet, shmem));
+  MORI_CHECK(shmem_call(mori_shmem_barrier_all, shmem));
+  return so_far;
+}
+
+// Whom a rank cannot reach it cannot show its card: until it does, the table says that it has none.
+status clear(mori_shmem* shmem, const group_place& place, card* table) {
+  card none{};
+  none.status = MORI_E_UNAVAILABLE;
+  const std::vector<card> nothing(static_cast<size_t>(place.pe_count), none);
+  return meet(shmem, shmem_call(mori_shmem_put, shmem, table, nothing.data(),
+                                nothing.size() * sizeof none, place.pe));
+}
+
 status show(mori_shmem* shmem, const group_place& place, const base::result<settings>& own,
             card* table) {
   card mine{};
   mine.status = own ? uint64_t{MORI_OK} : static_cast<uint64_t>(own.error().status);
   if (own) mine.config = *own;
-  for (int32_t peer = 0; peer < place.pe_count; ++peer)
-    MORI_CHECK(shmem_call(mori_shmem_put, shmem, table + place.pe, &mine, sizeof mine, peer));
-  MORI_CHECK(shmem_call(mori_shmem_quiet, shmem));
-  return shmem_call(mori_shmem_barrier_all, shmem);
+  status outcome;
+  for (int32_t peer = 0; peer < place.pe_count; ++peer) {
+    auto shown = shmem_call(mori_shmem_put, shmem, table + place.pe, &mine, sizeof mine, peer);
+    if (!shown && outcome) outcome = std::move(shown);
+  }
+  return meet(shmem, std::move(outcome));
 }
 
 // The heap may be in a GPU's memory, where host code must not look.
@@ -68,7 +86,8 @@ status agree_on_settings(mori_shmem* shmem, const group_place& place,
   status outcome = shmem_call(mori_shmem_malloc, shmem, count * sizeof(card), &memory);
   if (!outcome) return own ? std::move(outcome) : status(own.error());
   auto* table = static_cast<card*>(memory);
-  outcome = show(shmem, place, own, table);
+  outcome = clear(shmem, place, table);
+  if (auto shown = show(shmem, place, own, table); outcome) outcome = std::move(shown);
   auto cards =
       outcome ? read(shmem, place, table) : base::result<std::vector<card>>(outcome.error());
   if (cards)
@@ -76,6 +95,8 @@ status agree_on_settings(mori_shmem* shmem, const group_place& place,
   else
     // An own error says more: ranks that cannot be reached cannot be shown anything.
     outcome = own ? cards.error() : own.error();
+  // All but this rank believe that it has what it showed.
+  if (!cards && own) (void)shmem_call(mori_shmem_abort, shmem);
   // Nobody writes here again before the next collective allocation, which comes after this.
   (void)shmem_call(mori_shmem_free, shmem, memory);
   return outcome;

@@ -154,7 +154,11 @@ status ep_operator::attach(int32_t rank, const mori_shmem_device_state_v1& state
                   {device::address_of(symmetric_), private_.address(), mishaps_.address(),
                    static_cast<uint32_t>(rank)},
                   state);
-  MORI_CHECK(clear_sync_words());
+  if (auto cleared = clear_sync_words(); !cleared) {
+    // The others are on their way to the barrier.
+    (void)shmem_call(mori_shmem_abort, shmem_);
+    return cleared;
+  }
   return shmem_call(mori_shmem_barrier_all, shmem_);
 }
 
