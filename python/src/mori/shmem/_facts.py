@@ -62,7 +62,7 @@ class ContextInfo:
     """Facts and heap statistics of this PE; sizes in bytes, the timeout in seconds.
 
     gpu_ordinal       the GPU that the heap is on, as this process counts them; -1: none
-    gpu_sharer_count  PEs that share it, or this PE's part of it where MPS sets parts apart; 0: none
+    gpu_sharer_count  PEs that share it, or what MORI_GPU_SHARERS says; 0: none
     """
 
     pe: int
