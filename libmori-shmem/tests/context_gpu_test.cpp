@@ -352,7 +352,7 @@ TEST_CASE("GPU: nodes of one machine count as sharers of a device") {
   for (auto& thread : threads) thread.join();
 }
 
-// The last test: it is the first to look at device 1, which has no descriptors from then on.
+// From here on device 1: it is the first to look at it, and finds no descriptors there.
 TEST_CASE("GPU: nodes whose devices share memory in different ways join one group") {
   const gpu_session session;
   const auto id = mori::link::make_unique_id();
@@ -366,4 +366,32 @@ TEST_CASE("GPU: nodes whose devices share memory in different ways join one grou
       if (made) CHECK((*made)->barrier_all());
     });
   for (auto& thread : threads) thread.join();
+}
+
+TEST_CASE("GPU: an alignment that a heap does not have where its driver put it is refused") {
+  const gpu_session session;
+  session.world().set.has_virtual_memory = false;
+  std::array<std::vector<std::string>, 2> outcomes;
+  const auto on_device_1 = [](mori_shmem_options& with) {
+    on_nvidia(with);
+    driver().here().device = 1;
+  };
+  run_pes({.pe_count = 2, .adjust = on_device_1}, [&](mori_shmem* context, int pe) {
+    for (uint64_t alignment = 256; alignment <= 2 << 20; alignment *= 2) {
+      CAPTURE(alignment);
+      void* made = nullptr;
+      const std::string outcome =
+          failure(mori_shmem_malloc_align, context, alignment, uint64_t{64}, &made);
+      if (outcome == "")
+        CHECK(reinterpret_cast<uint64_t>(made) % alignment == 0);
+      else
+        CHECK(contains(outcome, "its heap begins at"));
+      CHECK((outcome == "" || contains(outcome, "MORI_E_UNAVAILABLE: ")));
+      CHECK(failure(mori_shmem_free, context, made) == "");
+      outcomes[static_cast<size_t>(pe)].push_back(outcome == "" ? "" : "refused");
+    }
+    CHECK(failure(mori_shmem_barrier_all, context) == "");
+  });
+  CHECK(outcomes[0] == outcomes[1]);
+  CHECK(outcomes[0].front() == "");
 }

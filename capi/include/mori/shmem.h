@@ -249,7 +249,7 @@ MORI_API mori_status mori_shmem_malloc(mori_shmem *in_shmem,
 
 /* As mori_shmem_malloc with an alignment: a power of two up to 1 GiB.
  * any-thread, but all PEs must call in the same order. Blocks. Fails with
- * MORI_E_INVALID (alignment) and what mori_shmem_malloc fails with. */
+ * MORI_E_INVALID, MORI_E_UNAVAILABLE (this GPU cannot), and as malloc does. */
 MORI_API mori_status mori_shmem_malloc_align(mori_shmem *in_shmem,
                                              uint64_t alignment_bytes,
                                              uint64_t size_bytes,

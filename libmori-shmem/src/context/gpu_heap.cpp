@@ -94,7 +94,7 @@ base::status gpu_heap::allocate(const settings& with) {
     base_ = own_mapping_.address();
     return {};
   }
-  // No alignment can be asked for here: allocations larger than their own alignment start on 2 MiB.
+  // No alignment can be asked for here: allocations are checked for theirs.
   MORI_TRY(own_buffer_, device::device_buffer::allocate(gpu_, bytes_));
   base_ = own_buffer_.address();
   return {};

@@ -32,6 +32,15 @@ base::status compare(const request& first, const request& other, int pe) {
   return {};
 }
 
+// A heap that lies where a driver has put it may begin at a lesser boundary than was asked for.
+base::status check_address(uint64_t heap_base, uint64_t offset, uint64_t alignment_bytes) {
+  if ((heap_base + offset) % alignment_bytes == 0) return {};
+  return base::fail(MORI_E_UNAVAILABLE,
+                    "malloc: alignment {} asked for, but its heap begins at {:#x}, where the "
+                    "driver has put it",
+                    alignment_bytes, heap_base);
+}
+
 }  // namespace
 
 base::status context::verify_same_request(uint64_t alignment_bytes, uint64_t size_bytes,
@@ -66,7 +75,8 @@ base::result<void*> context::allocate(uint64_t alignment_bytes, uint64_t size_by
     // The heaps are alike, so this fails on all PEs or on none.
     MORI_TRY(offset, heap_.allocate(size_bytes, alignment_bytes));
   }
-  const auto reserved = memory_->reserve(offset, size_bytes);
+  auto reserved = check_address(memory_->heap_base(), offset, alignment_bytes);
+  if (reserved) reserved = memory_->reserve(offset, size_bytes);
   if (auto verdict = agree(*group_, reserved, until); !verdict) {
     const std::lock_guard guard(heap_lock_);
     const auto block = heap_.free(offset);

@@ -8,6 +8,12 @@
 #include <cstring>
 
 namespace mori::fake {
+namespace {
+
+constexpr uint64_t least_alignment = 256;
+
+}  // namespace
+
 int world::enter(const char* name, rule how, const thread_state& here) {
   ++seen.counts[name];
   if (const auto fault = set.faults.find(name); fault != set.faults.end()) {
@@ -29,7 +35,9 @@ bool world::end(const char* kind, uint64_t handle) { return alive.erase({kind, h
 
 uint64_t world::allocate(const char* kind, uint64_t bytes) {
   if (bytes > set.most_bytes) return 0;
-  void* const made = std::malloc(bytes == 0 ? 1 : bytes);
+  // Aligned as the drivers' is at least.
+  void* const made = std::aligned_alloc(
+      least_alignment, bytes / least_alignment * least_alignment + least_alignment);
   std::memset(made, garbage, bytes);
   begin(kind, reinterpret_cast<uintptr_t>(made));
   return reinterpret_cast<uintptr_t>(made);
