@@ -70,7 +70,7 @@ struct desk {
   bool finish() const { return static_cast<bool>(gpu->synchronize_stream(stream.get())); }
 };
 
-mori_ep_config config_of(ep::engine& random, int pe_count) {
+mori_ep_config config_of(ep::engine& random) {
   mori_ep_config c{};
   c.struct_size = sizeof c;
   c.hidden_dim = 16 * ep::pick(random, 1, 40);
@@ -81,7 +81,6 @@ mori_ep_config config_of(ep::engine& random, int pe_count) {
   c.scale_elem_bytes = c.scale_dim == 0 ? 0 : 4;
   c.block_count = ep::chance(random, 2) ? 1024 : static_cast<int32_t>(ep::pick(random, 1, 60));
   c.warp_per_block_count = static_cast<int32_t>(ep::pick(random, 1, 16));
-  (void)pe_count;
   return c;
 }
 
@@ -115,7 +114,7 @@ struct layer {
     EXPECT(received.recv_token_count == UINT64_MAX);
     return "";
   }
-  std::string combine(const ep::combine_case& back) {
+  void upload(const ep::combine_case& back) {
     const auto& out = back.outputs[at(pe)];
     to_combine.struct_size = sizeof to_combine;
     to_combine.input = on.upload(out.rows);
@@ -127,6 +126,8 @@ struct layer {
     to_combine.dtype = back.with.dtype;
     to_combine.stream = on.stream.get();
     combined.struct_size = sizeof combined;
+  }
+  std::string combine() {
     EXPECT_OK(mori_ep_combine, op, &to_combine, &combined);
     return "";
   }
@@ -143,6 +144,11 @@ struct layer {
     if (c.with.has_weights) is.weights = on.download<float>(received.weights, rows * K);
     if (c.with.has_scales)
       is.scales = on.download<std::byte>(received.scales, rows * c.shape.scale_row_bytes);
+    // Nothing that is expected is there before it was read.
+    if (c.with.count_experts)
+      is.local_expert_count =
+          on.download<int32_t>(received.local_expert_count, c.shape.expert_per_rank_count);
+    is.positions.assign(rows, -1);
     uint64_t positions = 0;
     EXPECT_OK(mori_ep_src_token_positions, op, is.positions.data(), rows, &positions);
     EXPECT(positions == rows);
@@ -180,7 +186,7 @@ std::string random_layers(mori_shmem* shmem, int pe) {
   EXPECT_OK(mori_shmem_pe_count, shmem, &count);
   for (uint64_t round = 0; round < 6; ++round) {
     ep::engine random(seed() + round);
-    const mori_ep_config config = config_of(random, count);
+    const mori_ep_config config = config_of(random);
     desk on;
     if (std::string failed = on.open(); !failed.empty()) return failed;
     mori_ep* op = nullptr;
@@ -193,15 +199,14 @@ std::string random_layers(mori_shmem* shmem, int pe) {
       const bool looks = ep::chance(random, 2);
       layer mine{on, op, c, pe};
       mine.upload();
+      mine.upload(back);
       EXPECT_OK(mori_shmem_barrier_all, shmem);
       std::string failed = mine.dispatch();
       if (failed.empty() && looks) {
         EXPECT(on.finish());
         failed = mine.compare_dispatch();
       }
-      // Nobody allocates for the combine while another's kernel waits.
-      EXPECT(on.finish());
-      if (failed.empty()) failed = mine.combine(back);
+      if (failed.empty()) failed = mine.combine();
       EXPECT(on.finish());
       EXPECT_OK(mori_ep_check, op);
       if (failed.empty()) failed = mine.compare_combine(back);
@@ -219,7 +224,7 @@ std::string captured(mori_shmem* shmem, int pe) {
   int32_t count = 0;
   EXPECT_OK(mori_shmem_pe_count, shmem, &count);
   ep::engine random(seed());
-  mori_ep_config config = config_of(random, count);
+  mori_ep_config config = config_of(random);
   config.scale_dim = 0;
   config.scale_elem_bytes = 0;
   ep::call_shape with;
@@ -278,7 +283,7 @@ std::string one_is_missing(mori_shmem* shmem, int pe, bool stops) {
   const auto own_pid = static_cast<int64_t>(getpid());
   EXPECT_OK(mori_shmem_put, shmem, place, &own_pid, sizeof own_pid, pe);
   ep::engine random(seed());
-  const mori_ep_config config = config_of(random, count);
+  const mori_ep_config config = config_of(random);
   const auto c = ep::random_dispatch(random, config, count, shape_of_call(random, config));
   desk on;
   if (std::string failed = on.open(); !failed.empty()) return failed;
