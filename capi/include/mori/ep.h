@@ -213,7 +213,8 @@ MORI_API mori_status mori_ep_create(mori_shmem *in_shmem,
 
 /* Frees the operator's buffers. Accepts NULL and dead handles; never fails.
  * Not collective, but all ranks must destroy before the next allocation on
- * the context. any-thread. Does not block. */
+ * the context. any-thread. Does not block on the CPU; on a GPU it may until
+ * the device's kernels end: synchronise the streams of its calls first. */
 MORI_API void mori_ep_destroy(mori_ep *take_ep);
 
 /* Sends every token once to each distinct rank that owns one of its experts

@@ -188,9 +188,9 @@ MORI_API mori_status mori_shmem_create(const mori_shmem_unique_id *in_id,
                                        mori_error *error);
 
 /* Leaves the group and frees the heap. Accepts NULL and dead handles; never
- * fails. Not a barrier: peers that still use this PE's heap keep their
- * mapping, but a wait for this PE then fails. Waits of other threads on this
- * context end with MORI_E_ABORTED. any-thread. Blocks for at most a second. */
+ * fails. Not a barrier: peers keep their mapping, but a wait for this PE then
+ * fails; waits of other threads end with MORI_E_ABORTED. any-thread. Blocks at
+ * most a second; on a GPU until its kernels end: synchronise streams first. */
 MORI_API void mori_shmem_destroy(mori_shmem *take_shmem);
 
 /* While the lease lives, addresses and device state of the context stay valid
@@ -293,10 +293,10 @@ MORI_API mori_status mori_shmem_buffer_deregister(mori_shmem *in_shmem,
 MORI_API mori_status mori_shmem_barrier_all(mori_shmem *in_shmem,
                                             mori_error *error);
 
-/* The same, enqueued on a stream of the context's backend. On the host backend
- * there are no streams: in_stream must be NULL and the call blocks.
- * one-thread-per-handle. Fails with MORI_E_INVALID (in_stream) and what
- * mori_shmem_barrier_all fails with. */
+/* The same, enqueued on a stream of the context's backend (PEs of one process
+ * need a stream each: on NULL they wait for each other). The host backend has
+ * no streams: in_stream must be NULL, the call blocks. one-thread-per-handle.
+ * Fails with MORI_E_INVALID (in_stream) and as mori_shmem_barrier_all. */
 MORI_API mori_status mori_shmem_barrier_on_stream(mori_shmem *in_shmem,
                                                   void *in_stream,
                                                   mori_error *error);
