@@ -146,7 +146,7 @@ def release_suites():
     programs = (RELEASE / "tests/gpu/gpu_test", RELEASE / "subprojects/libmori-ep/tests/ep_test")
     gpu = [[PYTHON, "-B", "tests/gpu/gpu_test.py", *map(str, programs)]]
     return [
-        Suite("build", 300, build, load=2, counted=False),
+        Suite("build", 600, build, load=2, counted=False),
         of_release("unit", 120),
         of_release("abi", 90),
         of_release("ffi", 90),
