@@ -4,6 +4,7 @@
 #include "far_memory.hpp"
 
 #include <algorithm>
+#include <barrier>
 #include <cstdlib>
 
 namespace ep_test {
@@ -30,6 +31,8 @@ std::vector<uint64_t> random_delays(engine& random, int rank_count) {
 
 std::vector<dispatched> dispatch_all(operators& ops, const dispatch_case& c, engine& random) {
   std::vector<dispatched> all(c.ranks.size());
+  // Memory is taken before any rank's kernel waits: a device may hold that up until it is idle.
+  std::barrier all_are_ready(static_cast<std::ptrdiff_t>(c.ranks.size()));
   const auto delays = random_delays(random, ops.group().count());
   ops.group().each([&](int rank) {
     const ref::source& from = c.ranks[at(rank)];
@@ -49,6 +52,7 @@ std::vector<dispatched> dispatch_all(operators& ops, const dispatch_case& c, eng
     args.count_local_experts = c.with.count_experts ? 1 : 0;
     here.result = {};
     here.result.struct_size = sizeof here.result;
+    all_are_ready.arrive_and_wait();
     dawdle(delays[at(rank)]);
     here.failed = failure(mori_ep_dispatch, ops[rank], &args, &here.result);
     if (!here.failed.empty()) return;
@@ -101,6 +105,7 @@ std::string place_input(mori_ep* ep, const combine_case& with, const ref::expert
 std::vector<combined> combine_all(operators& ops, const dispatch_case& c, const combine_case& with,
                                   engine& random, int foreign_rank) {
   std::vector<combined> all(c.ranks.size());
+  std::barrier all_are_ready(static_cast<std::ptrdiff_t>(c.ranks.size()));
   const auto delays = random_delays(random, ops.group().count());
   ops.group().each([&](int rank) {
     const ref::expert_output& out = with.outputs[at(rank)];
@@ -121,6 +126,7 @@ std::vector<combined> combine_all(operators& ops, const dispatch_case& c, const 
     args.dtype = with.with.dtype;
     mori_ep_combine_result result{};
     result.struct_size = sizeof result;
+    all_are_ready.arrive_and_wait();
     dawdle(delays[at(rank)]);
     combined& here = all[at(rank)];
     // The symmetric token buffer is where dispatch's output was.

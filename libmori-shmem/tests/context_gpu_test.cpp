@@ -11,6 +11,9 @@
 
 #include <array>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <string>
 
 using namespace mori_test;
 namespace fake = mori::fake;
@@ -33,11 +36,21 @@ fake::driver& driver() {
   return opened;
 }
 
+// Launches of each kernel that do nothing: the first ones.
+std::map<std::string, int>& idle_launches() {
+  static std::map<std::string, int> counts;
+  return counts;
+}
+std::mutex counting;
+
 fake::kernel_body host_variant(const mori_device_host_kernel& kernel) {
   return [&kernel](const fake::launched& how, void** arguments) {
+    const auto* const launch = static_cast<const mori_device_launch*>(arguments[1]);
     CHECK(how.block_count == 1);
     CHECK(how.block_lanes == 32);
-    kernel.run(arguments[0], static_cast<const mori_device_launch*>(arguments[1]), 0);
+    if (launch->block_count != 0) return kernel.run(arguments[0], launch, 0);
+    const std::lock_guard guard(counting);
+    ++idle_launches()[kernel.name];
   };
 }
 
@@ -111,6 +124,17 @@ std::string wait(mori_shmem* context, const awaited& word, uint64_t& seen) {
 }
 
 }  // namespace
+
+TEST_CASE("GPU: no launch of a kernel is its first once create has returned") {
+  const gpu_session session;
+  idle_launches().clear();
+  run_pes({.pe_count = 2, .adjust = on_nvidia}, [](mori_shmem* context, int) {
+    REQUIRE(failure(mori_shmem_barrier_all, context) == "");
+  });
+  // Also of those that nobody has called: a device may hold up the first launch of each.
+  CHECK(idle_launches()["mori_shmem_barrier"] == 2);
+  CHECK(idle_launches()["mori_shmem_host_call"] == 2);
+}
 
 TEST_CASE("GPU: puts, gets, signals, atomics, waits and barriers of 1, 2 and 4 PEs") {
   for (const int pe_count : {1, 2, 4}) {

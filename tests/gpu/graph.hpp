@@ -13,6 +13,11 @@ class graph {
   // Texts: "" or what failed.
   std::string begin(void* stream) {
     stream_ = stream;
+    // Graphs are made in the thread's current context, which a program like this one never set.
+    void* context = nullptr;
+    if (std::string failed = call("cuStreamGetCtx", stream_, &context); !failed.empty())
+      return failed;
+    if (std::string failed = call("cuCtxSetCurrent", context); !failed.empty()) return failed;
     return call("cuStreamBeginCapture_v2", stream_, 1);  // thread-local
   }
   std::string end() {

@@ -22,6 +22,10 @@ struct world {
 
 using body = std::function<std::string(mori_shmem*, int pe)>;
 
+// Under a tool that makes kernels slow (MORI_TEST_SANITIZED, see sanitize.py): two processes
+// alone, with long budgets.
+bool is_sanitized();
+
 // "" or "PE 3: ...".
 std::string run(const world& with, const body& what);
 

@@ -17,6 +17,7 @@ namespace {
 
 constexpr uint64_t default_budget_ns = 300'000'000'000;
 constexpr uint32_t default_wave_count = 8;
+constexpr size_t largest_args_bytes = 4096;  // CUDA's limit for sm_80; HIP's too
 
 // The number of "sm_90": 90. 0 for other names.
 int capability_of(std::string_view architecture) {
@@ -78,7 +79,19 @@ base::status gpu_runtime::load(const runtime_options& options) {
     MORI_TRY(const loaded made, look_up(each.name));
     kernels_.push_back(made);
   }
-  return {};
+  return launch_all_once();
+}
+
+// A device may hold up the first launch of a kernel until those that run have ended (seen on an
+// H200, though the functions were loaded), and one of those may be waiting for this very launch.
+base::status gpu_runtime::launch_all_once() {
+  MORI_TRY(void* const stream, gpu_->helper_stream(gpu::helper::work));
+  alignas(16) std::byte no_args[largest_args_bytes] = {};
+  mori_device_launch nothing{};
+  void* arguments[] = {no_args, &nothing};
+  for (const loaded& each : kernels_)
+    MORI_CHECK(gpu_->launch(each.handle, {1, gpu_->facts().wave_lane_count}, arguments, stream));
+  return gpu_->synchronize_stream(stream);
 }
 
 base::result<gpu_runtime::loaded> gpu_runtime::look_up(const char* name) const {

@@ -36,6 +36,7 @@ class gpu_runtime final : public runtime {
   gpu_runtime(std::shared_ptr<gpu> on, uint32_t sharer_count)
       : gpu_(std::move(on)), sharer_count_(sharer_count) {}
   base::status load(const runtime_options& options);
+  base::status launch_all_once();
   base::result<loaded> look_up(const char* name) const;
   base::result<const loaded*> find(const kernel& what) const;
 

@@ -62,6 +62,7 @@
 #define MORI_KERNEL(name, args_type, body)                                          \
   extern "C" MORI_GLOBAL void name(const MORI_ARGUMENT args_type args,              \
                                    const MORI_ARGUMENT mori_device_launch launch) { \
+    if (launch.block_count == 0) return; /* the runtime's first launch */           \
     body(::mori::device::grid(launch, ::mori::device::lane::grid_rank()), args);    \
   }                                                                                 \
   static_assert(true, "a semicolon may follow")

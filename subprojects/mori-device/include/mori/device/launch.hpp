@@ -19,7 +19,7 @@ struct mori_device_grid_barrier {
 // What a kernel gets besides its own arguments.
 struct mori_device_launch {
   unsigned long struct_size;
-  unsigned block_count;
+  unsigned block_count;      // 0: a launch that does nothing, so that later ones are not the first
   int pe;                    // whom a fault of the grid barrier names: this PE
   unsigned long barrier;     // address of mori_device_grid_barrier
   unsigned long abort_word;  // as in mori_shmem_device_state_v1
