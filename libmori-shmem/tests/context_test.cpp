@@ -286,12 +286,8 @@ TEST_CASE("two groups side by side, and a second life with another size") {
 }
 
 TEST_CASE("abort ends the waits of all PEs and is final") {
-  std::atomic<int> joined{0};
-  run_pes({.pe_count = 3}, [&joined](mori_shmem* context, int pe) {
-    ++joined;
+  run_pes({.pe_count = 3}, [](mori_shmem* context, int pe) {
     if (pe == 1) {
-      // An abort reaches those that are still in create, too.
-      while (joined < 3) std::this_thread::yield();
       CHECK(failure(mori_shmem_abort, context) == "");
       CHECK(contains(failure(mori_shmem_check, static_cast<const mori_shmem*>(context)),
                      "MORI_E_ABORTED: PE 1 aborted the context"));
@@ -304,6 +300,28 @@ TEST_CASE("abort ends the waits of all PEs and is final") {
     CHECK(contains(failure(mori_shmem_malloc, context, uint64_t{8}, &memory), "MORI_E_ABORTED"));
     CHECK(contains(failure(mori_shmem_quiet, context), "MORI_E_ABORTED"));
   });
+}
+
+TEST_CASE("an abort as soon as create returns: create has succeeded on all PEs") {
+  for (int round = 0; round < 30; ++round)
+    run_pes({.pe_count = 6}, [round](mori_shmem* context, int pe) {
+      if (pe == round % 6) CHECK(failure(mori_shmem_abort, context) == "");
+      CHECK(contains(failure(mori_shmem_barrier_all, context), "MORI_E_ABORTED"));
+    });
+}
+
+TEST_CASE("64 PEs as threads of one process, heaps of the smallest size") {
+  run_pes({.pe_count = 64, .adjust = [](mori_shmem_options& o) { o.heap_bytes = 64 << 10; }},
+          [](mori_shmem* context, int pe) {
+            void* memory = nullptr;
+            REQUIRE(failure(mori_shmem_malloc, context, uint64_t{64} * 4, &memory) == "");
+            const int next = (pe + 1) % 64;
+            CHECK(failure(mori_shmem_put, context, static_cast<int*>(memory) + pe,
+                          static_cast<const void*>(&pe), uint64_t{4}, next) == "");
+            CHECK(failure(mori_shmem_barrier_all, context) == "");
+            const int previous = (pe + 63) % 64;
+            CHECK(static_cast<int*>(memory)[previous] == previous);
+          });
 }
 
 TEST_CASE("a PE that never comes to the barrier is named when the deadline passes") {
