@@ -79,7 +79,9 @@ export {
   using ::mori_shmem_get;
   using ::MORI_SHMEM_HEAP_DEFAULT;
   using ::MORI_SHMEM_HEAP_ISOLATION;
+  using ::mori_shmem_heap_report;
   using ::MORI_SHMEM_HEAP_STATIC;
+  using ::mori_shmem_heap_stats;
   using ::MORI_SHMEM_HEAP_VMM;
   using ::mori_shmem_info;
   using ::mori_shmem_lease;
@@ -89,6 +91,10 @@ export {
   using ::mori_shmem_log_set_level;
   using ::mori_shmem_malloc;
   using ::mori_shmem_malloc_align;
+  using ::MORI_SHMEM_MALLOC_DEFAULT;
+  using ::MORI_SHMEM_MALLOC_FINE_GRAINED;
+  using ::MORI_SHMEM_MALLOC_UNCACHED;
+  using ::mori_shmem_malloc_with_flags;
   using ::mori_shmem_my_pe;
   using ::MORI_SHMEM_OP_ATOMIC;
   using ::MORI_SHMEM_OP_BARRIER;
@@ -136,6 +142,7 @@ export namespace mori::shmem {
 using mori::shmem::array;
 using mori::shmem::atomic_args;
 using mori::shmem::context;
+using mori::shmem::heap_report;
 using mori::shmem::make_unique_id;
 using mori::shmem::options;
 using mori::shmem::peer_report;

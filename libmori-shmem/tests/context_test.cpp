@@ -85,8 +85,11 @@ TEST_CASE("options out of range name value and limit") {
   CHECK(contains(refused([](o& x) { x.backend = 4; }), "backend 4"));
   CHECK(contains(refused([](o& x) { x.backend = MORI_BACKEND_AMD; }), "MORI_E_UNAVAILABLE"));
   CHECK(contains(refused([](o& x) { x.heap_mode = 9; }), "heap_mode 9"));
-  CHECK(contains(refused([](o& x) { x.heap_mode = MORI_SHMEM_HEAP_ISOLATION; }),
-                 "MORI_E_UNSUPPORTED: heap mode isolation"));
+  CHECK(contains(refused([](o& x) {
+                   x.heap_mode = MORI_SHMEM_HEAP_ISOLATION;
+                   x.backend = MORI_BACKEND_AMD;
+                 }),
+                 "MORI_E_UNSUPPORTED: heap mode isolation on a GPU"));
   CHECK(contains(refused([](o& x) { x.heap_bytes = 65'535; }), "heap size of 65535 bytes"));
   CHECK(contains(refused([](o& x) { x.heap_bytes = UINT64_MAX; }), "heap size of"));
   CHECK(contains(refused([](o& x) { x.heartbeat_timeout_ns = 1; }), "heartbeat timeout of 1 ns"));

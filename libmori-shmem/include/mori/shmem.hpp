@@ -17,6 +17,7 @@ namespace mori::shmem {
 
 using unique_id = mori_shmem_unique_id;
 using report = mori_shmem_report;
+using heap_report = mori_shmem_heap_report;
 using peer_report = mori_shmem_peer_report;
 
 // Options with struct_size set; fill pe and pe_count.
@@ -108,6 +109,13 @@ class context {
   result<shmem::report> info() const {
     auto filled = detail::sized<shmem::report>();
     auto done = detail::call(mori_shmem_info, handle_, &filled);
+    if (!done) return done.error();
+    return filled;
+  }
+  // mori_shmem_heap_stats
+  result<shmem::heap_report> heap_stats() const {
+    auto filled = detail::sized<shmem::heap_report>();
+    auto done = detail::call(mori_shmem_heap_stats, handle_, &filled);
     if (!done) return done.error();
     return filled;
   }

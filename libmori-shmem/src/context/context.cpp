@@ -96,7 +96,8 @@ context::context(const settings& with, int node_core_count, std::unique_ptr<link
     : settings_(with),
       core_for_each_pe_(node_core_count >= static_cast<int>(group->local_ranks().size())),
       group_(std::move(group)),
-      heap_(heap_header_bytes, with.heap_bytes) {
+      heap_(heap_header_bytes, with.heap_bytes, layout_of(with).shape),
+      backing_(heap_header_bytes, with.heap_bytes, layout_of(with).step_bytes) {
   const int local = static_cast<int>(group_->local_ranks().size());
   const cpu_set_t own = usable_cores();
   if (settings_.worker_count == 0)

@@ -1,8 +1,6 @@
 // heap_memory.cpp - see heap_memory.hpp.
 #include "context/heap_memory.hpp"
 
-#include "heap/heap.hpp"
-
 #include <sys/random.h>
 
 #include <algorithm>
@@ -12,6 +10,16 @@ namespace mori::shmem_core {
 
 uint64_t heap_boundary_bytes(uint64_t heap_bytes) {
   return std::clamp(std::bit_ceil(heap_bytes), uint64_t{2} << 20, heap::largest_alignment_bytes);
+}
+
+layout layout_of(const settings& with) {
+  constexpr uint64_t page_bytes = 4096;
+  switch (with.heap_mode) {
+    case MORI_SHMEM_HEAP_VMM: return {{}, with.vmm_chunk_bytes};
+    // A page that nobody may touch behind each allocation.
+    case MORI_SHMEM_HEAP_ISOLATION: return {{page_bytes, page_bytes}, page_bytes};
+    default: return {{}, page_bytes};
+  }
 }
 
 uint64_t random_nonce() {

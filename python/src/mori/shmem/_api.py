@@ -15,6 +15,7 @@ from mori._enums import MORI_SHMEM_INIT_WITH_MPI_COMM, MORI_SHMEM_INIT_WITH_UNIQ
 from mori.errors import InvalidError, NotFoundError, StateError, UnsupportedError
 from mori.shmem._context import Context
 from mori.shmem._default import current_context, own_context, set_default_context
+from mori.shmem._facts import HeapStats
 
 # Initialisation
 
@@ -158,10 +159,16 @@ def shmem_malloc_align(alignment: int, size: int, *, context: Context | None = N
 
 
 def shmem_ext_malloc_with_flags(size: int, flags: int, *, context: Context | None = None) -> int:
-    """As shmem_malloc. `flags` choose the kind of GPU memory; only 0 is known."""
-    if flags != 0:
-        raise UnsupportedError(f"flags is {flags!r}, only 0 is known")
-    return current_context(context).malloc(size)
+    """As shmem_malloc, of a kind of memory: 0 default, 1 fine-grained, 3 uncached, as HIP counts.
+
+    The heap's memory is all of these at once. Raises UnsupportedError for other flags.
+    """
+    return current_context(context).malloc_with_flags(size, flags)
+
+
+def shmem_heap_stats(*, context: Context | None = None) -> HeapStats:
+    """Size, use, peak and largest free block of this PE's heap, and what memory is behind it."""
+    return current_context(context).heap_stats()
 
 
 def shmem_free(ptr: int, *, context: Context | None = None) -> None:
