@@ -90,7 +90,7 @@ def test_init_again_after_finalize(one_pe):
 
 def test_bad_arguments_of_init():
     unique_id = shmem.shmem_get_unique_id()
-    with pytest.raises(UnsupportedError, match="MPI_COMM"):
+    with pytest.raises(InvalidError, match="MPI_COMM"):
         shmem.shmem_init_attr(shmem.MORI_SHMEM_INIT_WITH_MPI_COMM, 0, 1, unique_id)
     with pytest.raises(InvalidError, match="flags is 7"):
         shmem.shmem_init_attr(7, 0, 1, unique_id)
