@@ -56,6 +56,7 @@ export {
   using ::MORI_SHMEM_AMO_SET;
   using ::MORI_SHMEM_AMO_SWAP;
   using ::MORI_SHMEM_AMO_XOR;
+  using ::mori_shmem_answer_v1;
   using ::mori_shmem_atomic;
   using ::mori_shmem_atomic_args;
   using ::mori_shmem_barrier_all;
@@ -69,10 +70,16 @@ export {
   using ::MORI_SHMEM_CMP_LE;
   using ::MORI_SHMEM_CMP_LT;
   using ::MORI_SHMEM_CMP_NE;
+  using ::MORI_SHMEM_COMMAND_ATOMIC;
+  using ::MORI_SHMEM_COMMAND_GET;
+  using ::MORI_SHMEM_COMMAND_INLINE;
+  using ::MORI_SHMEM_COMMAND_PUT;
+  using ::mori_shmem_command_v1;
   using ::mori_shmem_create;
   using ::mori_shmem_destroy;
   using ::mori_shmem_device_state;
   using ::mori_shmem_device_state_v1;
+  using ::mori_shmem_device_state_v2;
   using ::mori_shmem_fault;
   using ::mori_shmem_fence;
   using ::mori_shmem_free;
@@ -118,6 +125,7 @@ export {
   using ::mori_shmem_put_signal_args;
   using ::mori_shmem_quiet;
   using ::mori_shmem_report;
+  using ::mori_shmem_ring_v1;
   using ::MORI_SHMEM_SIGNAL_ADD;
   using ::MORI_SHMEM_SIGNAL_SET;
   using ::mori_shmem_status_name;

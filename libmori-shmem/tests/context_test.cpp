@@ -59,9 +59,23 @@ TEST_CASE("a group of one: info, allocation, free, statistics") {
                    "alignment 3 is not a power of two"));
     CHECK(contains(failure(mori_shmem_malloc_align, context, uint64_t{3}, uint64_t{0}, &aligned),
                    "alignment 3 is not a power of two"));
+    CHECK(contains(failure(mori_shmem_device_state, context, 3u, static_cast<void*>(&state),
+                           uint64_t{sizeof state}),
+                   "device level 3 is outside 1 .. 2"));
     CHECK(contains(failure(mori_shmem_device_state, context, 2u, static_cast<void*>(&state),
                            uint64_t{sizeof state}),
-                   "device level 2 is outside 1 .. 1"));
+                   "state_bytes is 96, level 2 has 128"));
+    mori_shmem_device_state_v2 newer{};
+    REQUIRE(failure(mori_shmem_device_state, context, 2u, static_cast<void*>(&newer),
+                    uint64_t{sizeof newer}) == "");
+    CHECK(newer.struct_size == sizeof newer);
+    CHECK(newer.level == 2);
+    CHECK(state.struct_size == sizeof state);
+    CHECK(state.level == 1);
+    CHECK(newer.heap_base == state.heap_base);
+    CHECK(newer.peer_left == state.peer_left);
+    CHECK(newer.all_mapped == 1);
+    CHECK(newer.ring_count == 0);
     CHECK(failure(mori_shmem_barrier_all, context) == "");
   });
 }
@@ -228,7 +242,7 @@ TEST_CASE("stores through ptr_p2p arrive; bounds of pe and pointer") {
   });
 }
 
-TEST_CASE("with P2P disabled no peer is mapped, puts say so, collectives still work") {
+TEST_CASE("with P2P disabled no peer is mapped, and the network reaches all") {
   run_pes({.pe_count = 2, .adjust = [](mori_shmem_options& o) { o.disable_p2p = 1; }},
           [](mori_shmem* context, int pe) {
             void* memory = nullptr;
@@ -237,15 +251,16 @@ TEST_CASE("with P2P disabled no peer is mapped, puts say so, collectives still w
             CHECK(failure(mori_shmem_ptr_p2p, static_cast<const mori_shmem*>(context),
                           static_cast<const void*>(memory), 1 - pe, &there) == "");
             CHECK(there == nullptr);
-            CHECK(contains(failure(mori_shmem_put, context, memory, static_cast<const void*>(&pe),
-                                   uint64_t{4}, 1 - pe),
-                           "MORI_E_UNAVAILABLE"));
+            CHECK(failure(mori_shmem_put, context, memory, static_cast<const void*>(&pe),
+                          uint64_t{4}, 1 - pe) == "");
             CHECK(failure(mori_shmem_barrier_all, context) == "");
+            CHECK(*static_cast<int*>(memory) == 1 - pe);
             mori_shmem_peer_report peer{};
             peer.struct_size = sizeof peer;
             CHECK(failure(mori_shmem_peer_info, static_cast<const mori_shmem*>(context), 1 - pe,
                           &peer) == "");
-            CHECK(std::string(peer.reason) == "P2P: P2P is disabled");
+            CHECK(peer.transport == MORI_SHMEM_TRANSPORT_TCP);
+            CHECK(std::string(peer.reason) == "TCP: 1 data connection; P2P: P2P is disabled");
           });
 }
 

@@ -184,10 +184,13 @@ class context {
     return seen;
   }
 
-  // mori_shmem_device_state, level 1
-  result<mori_shmem_device_state_v1> device_state() const {
-    mori_shmem_device_state_v1 state{};
-    auto done = detail::call(mori_shmem_device_state, handle_, 1u, static_cast<void*>(&state),
+  // mori_shmem_device_state; State is the struct of a level: mori_shmem_device_state_v1 or _v2
+  template <class State = mori_shmem_device_state_v1>
+  result<State> device_state() const {
+    constexpr std::uint32_t level = std::is_same_v<State, mori_shmem_device_state_v1> ? 1 : 2;
+    static_assert(level == 1 || std::is_same_v<State, mori_shmem_device_state_v2>);
+    State state{};
+    auto done = detail::call(mori_shmem_device_state, handle_, level, static_cast<void*>(&state),
                              std::uint64_t{sizeof state});
     if (!done) return done.error();
     return state;

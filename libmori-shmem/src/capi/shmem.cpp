@@ -281,10 +281,17 @@ mori_status mori_shmem_device_state(const mori_shmem* in_shmem, uint32_t level, 
     if (level < 1 || level > MORI_SHMEM_DEVICE_LEVEL)
       return base::fail(MORI_E_VERSION, "device level {} is outside 1 .. {}", level,
                         MORI_SHMEM_DEVICE_LEVEL);
-    if (state_bytes != sizeof(mori_shmem_device_state_v1))
+    const uint64_t bytes =
+        level == 1 ? sizeof(mori_shmem_device_state_v1) : sizeof(mori_shmem_device_state_v2);
+    if (state_bytes != bytes)
       return base::fail(MORI_E_INVALID, "state_bytes is {}, level {} has {}", state_bytes, level,
-                        sizeof(mori_shmem_device_state_v1));
-    std::memcpy(out_state, &c.state(), sizeof(mori_shmem_device_state_v1));
+                        bytes);
+    if (level == 1) {
+      const mori_shmem_device_state_v1 state = c.state_of_level_1();
+      std::memcpy(out_state, &state, sizeof state);
+    } else {
+      std::memcpy(out_state, &c.state(), sizeof c.state());
+    }
     return {};
   });
 }

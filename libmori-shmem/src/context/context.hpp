@@ -44,7 +44,9 @@ class context {
   int pe_count() const { return settings_.pe_count; }
   mori_shmem_report info() const;
   base::result<mori_shmem_peer_report> peer_info(int pe) const;
-  const mori_shmem_device_state_v1& state() const { return state_; }
+  const mori_shmem_device_state_v2& state() const { return state_; }
+  // The same for code that speaks level 1, which knows mapped peers alone.
+  mori_shmem_device_state_v1 state_of_level_1() const;
 
   // The sticky fault, told to the other PEs the first time it is seen here.
   base::status check();
@@ -76,6 +78,7 @@ class context {
  private:
   context(const settings& with, int node_core_count, std::unique_ptr<link::group> group);
   base::status attach(base::deadline until);
+  base::status connect(base::deadline until);
   void fill_state();
   void watch_group();
 
@@ -96,7 +99,8 @@ class context {
   std::unique_ptr<link::group> group_;
   std::unique_ptr<heap_memory> memory_;
   std::unique_ptr<engine> engine_;
-  mori_shmem_device_state_v1 state_{};
+  std::unique_ptr<network> network_;  // null: all PEs are mapped
+  mori_shmem_device_state_v2 state_{};
 
   std::mutex collective_lock_;
   uint64_t collective_count_ = 0;

@@ -12,6 +12,12 @@ uint64_t heap_boundary_bytes(uint64_t heap_bytes) {
   return std::clamp(std::bit_ceil(heap_bytes), uint64_t{2} << 20, heap::largest_alignment_bytes);
 }
 
+void heap_memory::note_network(int pe, const std::string& how) {
+  peer_access& peer = peers_[static_cast<size_t>(pe)];
+  peer.transport = MORI_SHMEM_TRANSPORT_TCP;
+  peer.reason = peer.reason.empty() ? how : how + "; " + peer.reason;
+}
+
 layout layout_of(const settings& with) {
   constexpr uint64_t page_bytes = 4096;
   switch (with.heap_mode) {

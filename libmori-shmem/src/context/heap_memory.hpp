@@ -29,6 +29,9 @@ class heap_memory {
   const std::vector<peer_access>& peers() const { return peers_; }
   bool all_mapped() const { return all_mapped_; }  // the same answer on all PEs
 
+  // This PE reaches `pe`, which is not mapped, by the network; how is put before why not mapped.
+  void note_network(int pe, const std::string& how);
+
   // Takes and gives back memory behind a part of the own heap; offsets within it.
   virtual base::status reserve(uint64_t offset, uint64_t bytes) = 0;
   virtual base::status release(uint64_t offset, uint64_t bytes) = 0;
