@@ -10,7 +10,10 @@ import dataclasses
 import pathlib
 import re
 
-HEADERS = ("base", "shmem_device", "shmem", "ep", "io")
+HEADERS = (
+    *("base", "shmem_device", "shmem_types", "shmem_heap", "shmem"),
+    *("ep", "io"),
+)
 
 
 @dataclasses.dataclass

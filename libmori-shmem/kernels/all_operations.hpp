@@ -9,7 +9,7 @@
 namespace mori::shmem_core {
 
 struct all_operations_args {
-  mori_shmem_device_state_v1 state;
+  mori_shmem_device_state_v2 state;
   void* target;        // symmetric, at least 256 bytes, 16-byte aligned
   const void* source;  // private, 64 bytes
   void* sink;          // private, 64 bytes

@@ -9,7 +9,7 @@
 namespace mori::shmem_core {
 
 struct barrier_args {
-  mori_shmem_device_state_v1 state;
+  mori_shmem_device_state_v2 state;
 };
 
 // Launched as one block; more blocks would be more callers than the barrier allows.

@@ -16,7 +16,7 @@ struct host_call_result {
 };
 
 struct host_call_args {
-  mori_shmem_device_state_v1 state;
+  mori_shmem_device_state_v2 state;
   device::u64 target;  // symmetric address of the word
   device::u64 value;
   device::u64 compare;

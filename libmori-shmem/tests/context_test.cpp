@@ -59,9 +59,23 @@ TEST_CASE("a group of one: info, allocation, free, statistics") {
                    "alignment 3 is not a power of two"));
     CHECK(contains(failure(mori_shmem_malloc_align, context, uint64_t{3}, uint64_t{0}, &aligned),
                    "alignment 3 is not a power of two"));
+    CHECK(contains(failure(mori_shmem_device_state, context, 3u, static_cast<void*>(&state),
+                           uint64_t{sizeof state}),
+                   "device level 3 is outside 1 .. 2"));
     CHECK(contains(failure(mori_shmem_device_state, context, 2u, static_cast<void*>(&state),
                            uint64_t{sizeof state}),
-                   "device level 2 is outside 1 .. 1"));
+                   "state_bytes is 96, level 2 has 128"));
+    mori_shmem_device_state_v2 newer{};
+    REQUIRE(failure(mori_shmem_device_state, context, 2u, static_cast<void*>(&newer),
+                    uint64_t{sizeof newer}) == "");
+    CHECK(newer.struct_size == sizeof newer);
+    CHECK(newer.level == 2);
+    CHECK(state.struct_size == sizeof state);
+    CHECK(state.level == 1);
+    CHECK(newer.heap_base == state.heap_base);
+    CHECK(newer.peer_left == state.peer_left);
+    CHECK(newer.all_mapped == 1);
+    CHECK(newer.ring_count == 0);
     CHECK(failure(mori_shmem_barrier_all, context) == "");
   });
 }
@@ -85,8 +99,11 @@ TEST_CASE("options out of range name value and limit") {
   CHECK(contains(refused([](o& x) { x.backend = 4; }), "backend 4"));
   CHECK(contains(refused([](o& x) { x.backend = MORI_BACKEND_AMD; }), "MORI_E_UNAVAILABLE"));
   CHECK(contains(refused([](o& x) { x.heap_mode = 9; }), "heap_mode 9"));
-  CHECK(contains(refused([](o& x) { x.heap_mode = MORI_SHMEM_HEAP_ISOLATION; }),
-                 "MORI_E_UNSUPPORTED: heap mode isolation"));
+  CHECK(contains(refused([](o& x) {
+                   x.heap_mode = MORI_SHMEM_HEAP_ISOLATION;
+                   x.backend = MORI_BACKEND_AMD;
+                 }),
+                 "MORI_E_UNSUPPORTED: heap mode isolation on a GPU"));
   CHECK(contains(refused([](o& x) { x.heap_bytes = 65'535; }), "heap size of 65535 bytes"));
   CHECK(contains(refused([](o& x) { x.heap_bytes = UINT64_MAX; }), "heap size of"));
   CHECK(contains(refused([](o& x) { x.heartbeat_timeout_ns = 1; }), "heartbeat timeout of 1 ns"));
@@ -225,7 +242,7 @@ TEST_CASE("stores through ptr_p2p arrive; bounds of pe and pointer") {
   });
 }
 
-TEST_CASE("with P2P disabled no peer is mapped, puts say so, collectives still work") {
+TEST_CASE("with P2P disabled no peer is mapped, and the network reaches all") {
   run_pes({.pe_count = 2, .adjust = [](mori_shmem_options& o) { o.disable_p2p = 1; }},
           [](mori_shmem* context, int pe) {
             void* memory = nullptr;
@@ -234,15 +251,16 @@ TEST_CASE("with P2P disabled no peer is mapped, puts say so, collectives still w
             CHECK(failure(mori_shmem_ptr_p2p, static_cast<const mori_shmem*>(context),
                           static_cast<const void*>(memory), 1 - pe, &there) == "");
             CHECK(there == nullptr);
-            CHECK(contains(failure(mori_shmem_put, context, memory, static_cast<const void*>(&pe),
-                                   uint64_t{4}, 1 - pe),
-                           "MORI_E_UNAVAILABLE"));
+            CHECK(failure(mori_shmem_put, context, memory, static_cast<const void*>(&pe),
+                          uint64_t{4}, 1 - pe) == "");
             CHECK(failure(mori_shmem_barrier_all, context) == "");
+            CHECK(*static_cast<int*>(memory) == 1 - pe);
             mori_shmem_peer_report peer{};
             peer.struct_size = sizeof peer;
             CHECK(failure(mori_shmem_peer_info, static_cast<const mori_shmem*>(context), 1 - pe,
                           &peer) == "");
-            CHECK(std::string(peer.reason) == "P2P: P2P is disabled");
+            CHECK(peer.transport == MORI_SHMEM_TRANSPORT_TCP);
+            CHECK(std::string(peer.reason) == "TCP: 1 data connection; P2P: P2P is disabled");
           });
 }
 
@@ -286,12 +304,8 @@ TEST_CASE("two groups side by side, and a second life with another size") {
 }
 
 TEST_CASE("abort ends the waits of all PEs and is final") {
-  std::atomic<int> joined{0};
-  run_pes({.pe_count = 3}, [&joined](mori_shmem* context, int pe) {
-    ++joined;
+  run_pes({.pe_count = 3}, [](mori_shmem* context, int pe) {
     if (pe == 1) {
-      // An abort reaches those that are still in create, too.
-      while (joined < 3) std::this_thread::yield();
       CHECK(failure(mori_shmem_abort, context) == "");
       CHECK(contains(failure(mori_shmem_check, static_cast<const mori_shmem*>(context)),
                      "MORI_E_ABORTED: PE 1 aborted the context"));
@@ -304,6 +318,28 @@ TEST_CASE("abort ends the waits of all PEs and is final") {
     CHECK(contains(failure(mori_shmem_malloc, context, uint64_t{8}, &memory), "MORI_E_ABORTED"));
     CHECK(contains(failure(mori_shmem_quiet, context), "MORI_E_ABORTED"));
   });
+}
+
+TEST_CASE("an abort as soon as create returns: create has succeeded on all PEs") {
+  for (int round = 0; round < 30; ++round)
+    run_pes({.pe_count = 6}, [round](mori_shmem* context, int pe) {
+      if (pe == round % 6) CHECK(failure(mori_shmem_abort, context) == "");
+      CHECK(contains(failure(mori_shmem_barrier_all, context), "MORI_E_ABORTED"));
+    });
+}
+
+TEST_CASE("64 PEs as threads of one process, heaps of the smallest size") {
+  run_pes({.pe_count = 64, .adjust = [](mori_shmem_options& o) { o.heap_bytes = 64 << 10; }},
+          [](mori_shmem* context, int pe) {
+            void* memory = nullptr;
+            REQUIRE(failure(mori_shmem_malloc, context, uint64_t{64} * 4, &memory) == "");
+            const int next = (pe + 1) % 64;
+            CHECK(failure(mori_shmem_put, context, static_cast<int*>(memory) + pe,
+                          static_cast<const void*>(&pe), uint64_t{4}, next) == "");
+            CHECK(failure(mori_shmem_barrier_all, context) == "");
+            const int previous = (pe + 63) % 64;
+            CHECK(static_cast<int*>(memory)[previous] == previous);
+          });
 }
 
 TEST_CASE("a PE that never comes to the barrier is named when the deadline passes") {

@@ -57,6 +57,32 @@ TEST_CASE("heap honours alignments beyond a block's own start") {
   CHECK(h.allocate(1 << 20, 1 << 21).error().status == MORI_E_NO_MEMORY);
 }
 
+TEST_CASE("heap with guards: nothing lies behind a block, and the largest block says what fits") {
+  heap h(4096, 4096 + 8 * 4096, {4096, 4096});
+  CHECK(*h.allocate(1, 1) == 4096);
+  CHECK(*h.allocate(4096, 1) == 3 * 4096);
+  CHECK(h.statistics().used_bytes == 4 * 4096);
+  CHECK(h.statistics().largest_free_bytes == 3 * 4096);
+  CHECK(h.allocate(3 * 4096 + 1, 1).error().status == MORI_E_NO_MEMORY);
+  CHECK(*h.allocate(3 * 4096, 1) == 5 * 4096);
+  CHECK(h.statistics().largest_free_bytes == 0);
+  CHECK(h.statistics().free_block_count == 0);
+  CHECK(h.free(3 * 4096)->bytes == 2 * 4096);
+  CHECK(h.free_block_at(4 * 4096).offset == 3 * 4096);
+  CHECK(h.free_block_at(4096).bytes == 0);
+  CHECK(h.statistics().free_block_count == 1);
+}
+
+// Looking at every one of them took a second for each allocation.
+TEST_CASE("heap: an alignment that few blocks have is found among a hundred thousand free ones") {
+  heap h(256, 256 + (uint64_t{1} << 30));
+  std::vector<uint64_t> blocks;
+  for (int i = 0; i < 200'000; ++i) blocks.push_back(*h.allocate(768, 1));
+  for (size_t i = 0; i < blocks.size(); i += 2) REQUIRE(h.free(blocks[i]));
+  CHECK(h.statistics().free_block_count == 100'001);
+  for (int i = 0; i < 20'000; ++i) REQUIRE(*h.allocate(512, 1 << 13) % (1 << 13) == 0);
+}
+
 TEST_CASE("heap: random programs never overlap, and equal live sets have equal fingerprints") {
   const char* given = std::getenv("MORI_TEST_SEED");
   const unsigned seed =

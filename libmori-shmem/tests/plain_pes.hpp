@@ -49,7 +49,7 @@ struct fake_pe {
   mori_shmem_sync_v1& sync() const { return *reinterpret_cast<mori_shmem_sync_v1*>(heap.data()); }
 
   guarded_memory heap;
-  mori_shmem_device_state_v1 state{};
+  mori_shmem_device_state_v2 state{};
   mori_shmem_fault fault{};
   uint64_t abort_word = 0;
   std::vector<uint64_t> peer_bases;
@@ -69,8 +69,8 @@ class fake_group {
       pe.transports.assign(pes_.size(), MORI_SHMEM_TRANSPORT_P2P);
       pe.left.assign(pes_.size(), 0);
       const auto address = [](const void* p) { return reinterpret_cast<uint64_t>(p); };
-      pe.state = {.struct_size = sizeof(mori_shmem_device_state_v1),
-                  .level = 1,
+      pe.state = {.struct_size = sizeof(mori_shmem_device_state_v2),
+                  .level = 2,
                   .backend = MORI_BACKEND_HOST,
                   .my_pe = i,
                   .pe_count = count,
@@ -82,7 +82,13 @@ class fake_group {
                   .abort_word = address(&pe.abort_word),
                   .wait_budget_ns = 60 * base::ns_per_s,
                   .spin_count = 20,
-                  .peer_left = address(pe.left.data())};
+                  .peer_left = address(pe.left.data()),
+                  .peer_stride = 0,
+                  .strided_first = 0,
+                  .strided_count = 0,
+                  .rings = 0,
+                  .ring_count = 0,
+                  .all_mapped = 1};
     }
   }
 

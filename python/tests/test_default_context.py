@@ -30,6 +30,7 @@ CALLS = {
     "malloc_align": lambda: shmem.shmem_malloc_align(8, 8),
     "ext_malloc_with_flags": lambda: shmem.shmem_ext_malloc_with_flags(8, 0),
     "free": lambda: shmem.shmem_free(8),
+    "heap_stats": shmem.shmem_heap_stats,
     "buffer_register": lambda: shmem.shmem_buffer_register(8, 8),
     "buffer_deregister": lambda: shmem.shmem_buffer_deregister(8, 8),
     "ptr_p2p": lambda: shmem.shmem_ptr_p2p(8, 0, 0),
@@ -62,7 +63,8 @@ def test_what_each_function_returns(one_pe):
     address = shmem.shmem_malloc(100)
     assert isinstance(address, int)
     assert shmem.shmem_malloc_align(4096, 100) % 4096 == 0
-    assert shmem.shmem_ext_malloc_with_flags(100, 0) > 0
+    for flags in (0, 1, 3):
+        assert shmem.shmem_ext_malloc_with_flags(100, flags) > 0
     assert shmem.shmem_malloc(0) == 0
     assert shmem.shmem_ptr_p2p(address, 0, 0) == address
     private = np.zeros(64, np.uint8)
@@ -88,7 +90,7 @@ def test_init_again_after_finalize(one_pe):
 
 def test_bad_arguments_of_init():
     unique_id = shmem.shmem_get_unique_id()
-    with pytest.raises(UnsupportedError, match="MPI_COMM"):
+    with pytest.raises(InvalidError, match="MPI_COMM"):
         shmem.shmem_init_attr(shmem.MORI_SHMEM_INIT_WITH_MPI_COMM, 0, 1, unique_id)
     with pytest.raises(InvalidError, match="flags is 7"):
         shmem.shmem_init_attr(7, 0, 1, unique_id)
@@ -102,8 +104,10 @@ def test_bad_arguments_of_init():
 def test_bad_arguments_after_init(one_pe):
     with pytest.raises(UnsupportedError, match="host"):
         shmem.shmem_module_init(0)
-    with pytest.raises(UnsupportedError, match="flags is 1"):
-        shmem.shmem_ext_malloc_with_flags(8, 1)
+    with pytest.raises(UnsupportedError, match="flags 4"):
+        shmem.shmem_ext_malloc_with_flags(8, 4)
+    with pytest.raises(InvalidError, match="flags is -1"):
+        shmem.shmem_ext_malloc_with_flags(8, -1)
     with pytest.raises(InvalidError, match="my_pe is 3, this is PE 0"):
         shmem.shmem_ptr_p2p(shmem.shmem_malloc(8), 3, 0)
     with pytest.raises(InvalidError):

@@ -20,6 +20,8 @@ C_HEADERS = {
     "mori/base.h",
     "mori/shmem.h",
     "mori/shmem_device.h",
+    "mori/shmem_heap.h",
+    "mori/shmem_types.h",
     "mori/ep.h",
     "mori/io.h",
 }

@@ -51,6 +51,9 @@ static mori_status call_create(void* in_struct, mori_error* error) {
 static mori_status call_info(void* in_struct, mori_error* error) {
   return mori_shmem_info(shmem, in_struct, error);
 }
+static mori_status call_heap_stats(void* in_struct, mori_error* error) {
+  return mori_shmem_heap_stats(shmem, in_struct, error);
+}
 static mori_status call_peer_info(void* in_struct, mori_error* error) {
   return mori_shmem_peer_info(shmem, 0, in_struct, error);
 }
@@ -173,6 +176,7 @@ static const subject subjects[] = {
     SUBJECT(mori_log_record, 1, fill_nothing, call_ep_log),
     SUBJECT(mori_shmem_options, 0, fill_options, call_create),
     GROWN(mori_shmem_report, gpu_ordinal, 1, fill_nothing, call_info),
+    SUBJECT(mori_shmem_heap_report, 1, fill_nothing, call_heap_stats),
     SUBJECT(mori_shmem_peer_report, 1, fill_nothing, call_peer_info),
     SUBJECT(mori_shmem_put_signal_args, 0, fill_put_signal, call_put_signal),
     SUBJECT(mori_shmem_atomic_args, 0, fill_atomic, call_atomic),

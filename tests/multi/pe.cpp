@@ -25,6 +25,7 @@
 
 #include "gate.hpp"
 #include "layer.hpp"
+#include "traffic.hpp"
 
 namespace multi {
 namespace {
@@ -37,6 +38,7 @@ struct member {
   int pe_count = 0;
   std::vector<std::pair<void*, uint64_t>> allocations;
   layer moe;
+  traffic load;
 };
 
 struct answer {
@@ -124,6 +126,7 @@ answer destroy(words& in) {
   member& m = in.slot();
   m.moe.destroy();
   m.allocations.clear();
+  m.load.reset();
   mori_shmem_destroy(m.shmem);
   m.shmem = nullptr;
   return {};
@@ -132,6 +135,12 @@ answer destroy(words& in) {
 answer check(words& in) {
   mori_error error = MORI_ERROR_INIT;
   const mori_status status = mori_shmem_check(in.slot().shmem, &error);
+  return outcome(status, error);
+}
+
+answer abort_context(words& in) {
+  mori_error error = MORI_ERROR_INIT;
+  const mori_status status = mori_shmem_abort(in.slot().shmem, &error);
   return outcome(status, error);
 }
 
@@ -260,6 +269,21 @@ answer loop(words& in) {
   return {MORI_OK, tally(m.moe)};
 }
 
+// traffic SLOT open | sizes | random SEED ROUNDS OPERATIONS | hammer PE COUNT | burst PE COUNT
+answer make_traffic(words& in) {
+  member& m = in.slot();
+  const std::string what = in.text();
+  mori_error error = MORI_ERROR_INIT;
+  if (what == "open") return outcome(m.load.open(m.shmem, m.pe, m.pe_count, &error), error);
+  traffic::outcome done{MORI_E_INVALID, ""};
+  const uint64_t first = in.number(), second = in.number(), third = in.number();
+  if (what == "sizes") done = m.load.sizes(&error);
+  if (what == "random") done = m.load.random(first, second, third, &error);
+  if (what == "hammer") done = m.load.hammer(static_cast<int>(first), second, &error);
+  if (what == "burst") done = m.load.burst(static_cast<int>(first), second, &error);
+  return outcome(done.status, error, done.text);
+}
+
 answer gate(words& in) {
   static const std::map<std::string, place> places = {
       {"none", place::none},
@@ -313,11 +337,13 @@ answer in_child(words& in) {
 using command = answer (*)(words&);
 
 const std::map<std::string, command> commands = {
-    {"id", make_id},        {"create", create},   {"destroy", destroy},  {"check", check},
-    {"barrier", barrier},   {"malloc", allocate}, {"free", free_last},   {"fill", fill},
-    {"put", put},           {"peer", peer},       {"layer", make_layer}, {"tokens", tokens},
-    {"dispatch", dispatch}, {"combine", combine}, {"loop", loop},        {"gate", gate},
-    {"fork", in_child},
+    {"id", make_id},          {"create", create},    {"destroy", destroy},
+    {"check", check},         {"barrier", barrier},  {"malloc", allocate},
+    {"free", free_last},      {"fill", fill},        {"put", put},
+    {"peer", peer},           {"layer", make_layer}, {"tokens", tokens},
+    {"dispatch", dispatch},   {"combine", combine},  {"loop", loop},
+    {"gate", gate},           {"fork", in_child},    {"traffic", make_traffic},
+    {"abort", abort_context},
 };
 
 void serve() {

@@ -228,7 +228,9 @@ def check_guards():
         if path.suffix != ".cpp" or "capi" not in path.parts or "src" not in path.parts:
             continue
         source = tree.code(path)
-        names = "|".join(guards_of(source))
+        shared = re.findall(r'^#include "capi/(\w+\.hpp)"', tree.text(path), re.M)
+        headers = "".join(tree.code(path.parent / name) for name in shared)
+        names = "|".join(guards_of(headers + source))
         for found in re.finditer(
             r"^mori_status (mori_\w+)\([^;{]*\) (?:noexcept )?\{", source, re.M
         ):

@@ -18,9 +18,11 @@
 
 #include <mori/base.h>
 #include <mori/shmem_device.h>
+#include <mori/shmem_heap.h>
+#include <mori/shmem_types.h>
 
 #define MORI_SHMEM_VERSION_MAJOR 0
-#define MORI_SHMEM_VERSION_MINOR 2
+#define MORI_SHMEM_VERSION_MINOR 3
 #define MORI_SHMEM_VERSION_PATCH 0
 
 #define MORI_SHMEM_UNIQUE_ID_BYTES 128
@@ -30,11 +32,6 @@ extern "C" {
 #endif
 
 /* cdef: begin */
-
-/* One PE of one group. Created by mori_shmem_create, ended by
- * mori_shmem_destroy. Objects built on it (mori_ep) must be destroyed first;
- * they answer MORI_E_STATE once it is gone. */
-typedef struct mori_shmem mori_shmem;
 
 /* Keeps the memory of a context mapped while something built on it (a device
  * state, raw peer pointers) is in use. */
@@ -46,7 +43,7 @@ typedef struct mori_shmem_unique_id {
   uint8_t bytes[128];
 } mori_shmem_unique_id;
 
-/* How the heap is built. */
+/* How the heap is built; mori/shmem_heap.h says what each mode means. */
 enum {
   MORI_SHMEM_HEAP_DEFAULT = 0,   /* MORI_SHMEM_MODE, else static             */
   MORI_SHMEM_HEAP_STATIC = 1,    /* one reservation, made at create          */
@@ -95,8 +92,8 @@ typedef struct mori_shmem_options {
   int32_t heap_mode;             /* MORI_SHMEM_HEAP_*                        */
   uint64_t heap_bytes;           /* per PE, same on all; default: env
                                     MORI_SHMEM_HEAP_SIZE ("6G", "512MiB"),
-                                    else 4 GiB. Pages are taken when
-                                    allocated, not before                    */
+                                    else 4 GiB, for vmm 16 GiB. On the host
+                                    pages are taken when allocated           */
   uint64_t bootstrap_timeout_ns; /* default MORI_BOOTSTRAP_TIMEOUT (seconds),
                                     else 300 s                               */
   uint64_t wait_timeout_ns;      /* collectives and device waits; default

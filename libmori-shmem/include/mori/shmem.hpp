@@ -17,6 +17,7 @@ namespace mori::shmem {
 
 using unique_id = mori_shmem_unique_id;
 using report = mori_shmem_report;
+using heap_report = mori_shmem_heap_report;
 using peer_report = mori_shmem_peer_report;
 
 // Options with struct_size set; fill pe and pe_count.
@@ -111,6 +112,13 @@ class context {
     if (!done) return done.error();
     return filled;
   }
+  // mori_shmem_heap_stats
+  result<shmem::heap_report> heap_stats() const {
+    auto filled = detail::sized<shmem::heap_report>();
+    auto done = detail::call(mori_shmem_heap_stats, handle_, &filled);
+    if (!done) return done.error();
+    return filled;
+  }
   // mori_shmem_peer_info
   result<shmem::peer_report> peer_info(int pe) const {
     auto filled = detail::sized<shmem::peer_report>();
@@ -176,10 +184,13 @@ class context {
     return seen;
   }
 
-  // mori_shmem_device_state, level 1
-  result<mori_shmem_device_state_v1> device_state() const {
-    mori_shmem_device_state_v1 state{};
-    auto done = detail::call(mori_shmem_device_state, handle_, 1u, static_cast<void*>(&state),
+  // mori_shmem_device_state; State is the struct of a level: mori_shmem_device_state_v1 or _v2
+  template <class State = mori_shmem_device_state_v1>
+  result<State> device_state() const {
+    constexpr std::uint32_t level = std::is_same_v<State, mori_shmem_device_state_v1> ? 1 : 2;
+    static_assert(level == 1 || std::is_same_v<State, mori_shmem_device_state_v2>);
+    State state{};
+    auto done = detail::call(mori_shmem_device_state, handle_, level, static_cast<void*>(&state),
                              std::uint64_t{sizeof state});
     if (!done) return done.error();
     return state;

@@ -1,32 +1,33 @@
 // shmem.cpp - the exports of libmori-shmem: each is one call of base::guard
 // that pins the handle and forwards. Contracts are in mori/shmem.h; behaviour
 // is in context/.
-#include "context/context.hpp"
+#include "capi/handles.hpp"
 
-#include <mori/base/boundary.hpp>
-#include <mori/base/handle.hpp>
 #include <mori/base/log.hpp>
 #include <mori/link/unique_id.hpp>
 
 #include <cstring>
 
-namespace base = mori::base;
-using mori::shmem_core::context;
+using namespace mori::shmem_capi;
 
 namespace {
 
 constexpr unsigned handle_kind = 1;
 constexpr unsigned lease_kind = 3;  // 2: mori_ep
-constexpr uint32_t abi_level = 2;
+constexpr uint32_t abi_level = 3;
+
+}  // namespace
 
 // Never destroyed: calls may come during static destruction.
-base::handle_table<context, mori_shmem>& contexts() {
+base::handle_table<context, mori_shmem>& mori::shmem_capi::contexts() {
   static auto* const table = [] {
     base::log_set_name("mori-shmem");
     return new base::handle_table<context, mori_shmem>(handle_kind, "mori_shmem");
   }();
   return *table;
 }
+
+namespace {
 
 base::handle_table<context, mori_shmem_lease>& leases() {
   static auto* const table =
@@ -38,24 +39,6 @@ base::handle_table<context, mori_shmem_lease>& leases() {
 // thread makes one for the first time would wait for that thread for ever.
 [[maybe_unused]] const auto& contexts_at_load = contexts();
 [[maybe_unused]] const auto& leases_at_load = leases();
-
-// Pins the handle and runs body(context&).
-template <class Body>
-mori_status on(const mori_shmem* handle, mori_error* error, Body&& body) noexcept {
-  return base::guard(error, [&]() -> base::status {
-    MORI_TRY(const std::shared_ptr<context> pinned, contexts().pin(handle));
-    return body(*pinned);
-  });
-}
-
-// The same for calls that a faulted context refuses.
-template <class Body>
-mori_status on_sound(const mori_shmem* handle, mori_error* error, Body&& body) noexcept {
-  return on(handle, error, [&](context& c) -> base::status {
-    MORI_CHECK(c.check());
-    return body(c);
-  });
-}
 
 }  // namespace
 
@@ -199,7 +182,7 @@ mori_status mori_shmem_malloc_align(mori_shmem* in_shmem, uint64_t alignment_byt
   if (out_pointer != nullptr) *out_pointer = nullptr;
   return on(in_shmem, error, [&](context& c) -> base::status {
     MORI_CHECK(base::check_out(out_pointer, "out_pointer"));
-    MORI_TRY(*out_pointer, c.allocate(alignment_bytes, size_bytes));
+    MORI_TRY(*out_pointer, c.allocate({size_bytes, alignment_bytes, 0}));
     return {};
   });
 }
@@ -298,10 +281,17 @@ mori_status mori_shmem_device_state(const mori_shmem* in_shmem, uint32_t level, 
     if (level < 1 || level > MORI_SHMEM_DEVICE_LEVEL)
       return base::fail(MORI_E_VERSION, "device level {} is outside 1 .. {}", level,
                         MORI_SHMEM_DEVICE_LEVEL);
-    if (state_bytes != sizeof(mori_shmem_device_state_v1))
+    const uint64_t bytes =
+        level == 1 ? sizeof(mori_shmem_device_state_v1) : sizeof(mori_shmem_device_state_v2);
+    if (state_bytes != bytes)
       return base::fail(MORI_E_INVALID, "state_bytes is {}, level {} has {}", state_bytes, level,
-                        sizeof(mori_shmem_device_state_v1));
-    std::memcpy(out_state, &c.state(), sizeof(mori_shmem_device_state_v1));
+                        bytes);
+    if (level == 1) {
+      const mori_shmem_device_state_v1 state = c.state_of_level_1();
+      std::memcpy(out_state, &state, sizeof state);
+    } else {
+      std::memcpy(out_state, &c.state(), sizeof c.state());
+    }
     return {};
   });
 }

@@ -10,10 +10,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstring>
 
 namespace mori::shmem_core {
 namespace {
+
+// For commands that are on their way when a context is destroyed.
+constexpr uint64_t drain_ns = 500 * base::ns_per_ms;
 
 // What must be the same on all PEs before memory is set up.
 struct terms {
@@ -96,7 +100,8 @@ context::context(const settings& with, int node_core_count, std::unique_ptr<link
     : settings_(with),
       core_for_each_pe_(node_core_count >= static_cast<int>(group->local_ranks().size())),
       group_(std::move(group)),
-      heap_(heap_header_bytes, with.heap_bytes) {
+      heap_(heap_header_bytes, with.heap_bytes, layout_of(with).shape),
+      backing_(heap_header_bytes, with.heap_bytes, layout_of(with).step_bytes) {
   const int local = static_cast<int>(group_->local_ranks().size());
   const cpu_set_t own = usable_cores();
   if (settings_.worker_count == 0)
@@ -107,7 +112,7 @@ context::context(const settings& with, int node_core_count, std::unique_ptr<link
 base::status context::attach(base::deadline until) {
   if (settings_.backend == MORI_BACKEND_HOST) {
     MORI_TRY(auto memory, node_memory::create(*group_, settings_, until));
-    engine_ = std::make_unique<host_engine>(*memory, health_);
+    engine_ = std::make_unique<host_engine>(*memory, health_, core_for_each_pe_);
     memory_ = std::move(memory);
   } else {
     MORI_TRY(auto memory, gpu_heap::create(*group_, settings_, until));
@@ -117,8 +122,24 @@ base::status context::attach(base::deadline until) {
     memory_ = std::move(memory);
     health_.watch(engine_->kernel_record(), [this] { engine_->end_waits(); });
   }
-  fill_state();
   watch_group();
+  MORI_CHECK(connect(until));
+  fill_state();
+  return {};
+}
+
+// Peers that are not mapped.
+base::status context::connect(base::deadline until) {
+  if (settings_.backend != MORI_BACKEND_HOST) return {};
+  network::hooks use;
+  use.open_site = [this](const network::plan& what) { return engine_->open_network(what); };
+  use.is_ended = [this] { return __atomic_load_n(health_.abort_word(), __ATOMIC_ACQUIRE) != 0; };
+  use.has_left = [this](int pe) { return engine_->has_left(pe); };
+  use.raise = [this](base::failure why, int32_t operation, int pe) {
+    health_.raise(why, operation, pe);
+    (void)!check();  // tells the others
+  };
+  MORI_TRY(network_, network::create(*group_, settings_, *memory_, use, until));
   return {};
 }
 
@@ -134,7 +155,19 @@ void context::fill_state() {
   // A poll is some nanoseconds. With a core for each PE the answer comes in
   // microseconds; with fewer, the peer needs ours, so give it up soon.
   state_.spin_count = core_for_each_pe_ ? 4000 : 100;
+  state_.all_mapped = memory_->all_mapped() ? 1 : 0;
   engine_->place(state_);
+}
+
+// The structs agree in the fields of level 1.
+mori_shmem_device_state_v1 context::state_of_level_1() const {
+  mori_shmem_device_state_v1 state{};
+  static_assert(offsetof(mori_shmem_device_state_v1, peer_left) ==
+                offsetof(mori_shmem_device_state_v2, peer_left));
+  std::memcpy(&state, &state_, sizeof state);
+  state.struct_size = sizeof state;
+  state.level = 1;
+  return state;
 }
 
 void context::watch_group() {
@@ -149,9 +182,11 @@ void context::watch_group() {
 context::~context() { shut_down(); }
 
 void context::shut_down() {
+  if (network_ && health_.check()) network_->stop(drain_ns);
   health_.take_announcement();
   health_.raise({MORI_E_ABORTED, 0, "the context was destroyed while in use"}, MORI_SHMEM_OP_NONE,
                 settings_.pe);
+  if (network_) network_->stop(0);
   group_->leave();
 }
 

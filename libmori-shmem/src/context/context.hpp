@@ -13,6 +13,7 @@
 #include "context/health.hpp"
 #include "context/heap_memory.hpp"
 #include "context/settings.hpp"
+#include "heap/backing.hpp"
 #include "heap/heap.hpp"
 
 #include <mori/shmem.h>
@@ -43,14 +44,22 @@ class context {
   int pe_count() const { return settings_.pe_count; }
   mori_shmem_report info() const;
   base::result<mori_shmem_peer_report> peer_info(int pe) const;
-  const mori_shmem_device_state_v1& state() const { return state_; }
+  const mori_shmem_device_state_v2& state() const { return state_; }
+  // The same for code that speaks level 1, which knows mapped peers alone.
+  mori_shmem_device_state_v1 state_of_level_1() const;
 
   // The sticky fault, told to the other PEs the first time it is seen here.
   base::status check();
   void abort();
 
   // memory.cpp
-  base::result<void*> allocate(uint64_t alignment_bytes, uint64_t size_bytes);
+  struct allocation_request {
+    uint64_t size_bytes = 0;
+    uint64_t alignment_bytes = heap::granule_bytes;
+    uint32_t flags = 0;  // MORI_SHMEM_MALLOC_*
+  };
+  base::result<void*> allocate(const allocation_request& wanted);
+  mori_shmem_heap_report heap_stats() const;
   base::status free(void* pointer);
   base::result<void*> peer_pointer(const void* pointer, int pe) const;
   base::status register_buffer(void* pointer, uint64_t size_bytes);
@@ -69,6 +78,7 @@ class context {
  private:
   context(const settings& with, int node_core_count, std::unique_ptr<link::group> group);
   base::status attach(base::deadline until);
+  base::status connect(base::deadline until);
   void fill_state();
   void watch_group();
 
@@ -76,8 +86,9 @@ class context {
   // [pointer, pointer + size_bytes) lies in the own heap; gives its offset.
   base::result<uint64_t> heap_offset(const void* pointer, uint64_t size_bytes) const;
   base::status check_remote(const void* symmetric, uint64_t size_bytes, int pe) const;
-  base::status verify_same_request(uint64_t alignment_bytes, uint64_t size_bytes,
-                                   base::deadline until);
+  base::status verify_same_request(const allocation_request& wanted, base::deadline until);
+  base::status take_memory(uint64_t offset, uint64_t size_bytes);
+  void give_back_memory(const heap::block& freed);
   base::status outcome_of(int32_t device_status);
   // A failed collective leaves PEs out of step, which is final.
   base::status sticky(base::status outcome, int32_t operation);
@@ -88,13 +99,15 @@ class context {
   std::unique_ptr<link::group> group_;
   std::unique_ptr<heap_memory> memory_;
   std::unique_ptr<engine> engine_;
-  mori_shmem_device_state_v1 state_{};
+  std::unique_ptr<network> network_;  // null: all PEs are mapped
+  mori_shmem_device_state_v2 state_{};
 
   std::mutex collective_lock_;
   uint64_t collective_count_ = 0;
   std::mutex barrier_lock_;
   mutable std::mutex heap_lock_;
   heap heap_;
+  backing backing_;
   std::vector<heap::block> freed_;  // blocks whose pages the next allocation gives back
   std::mutex registered_lock_;
   std::map<uint64_t, uint64_t> registered_;  // start -> bytes

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "context/heap_memory.hpp"
+#include "context/network.hpp"
 #include "context/settings.hpp"
 
 #include <mori/shmem.h>
@@ -28,12 +29,16 @@ class engine {
 
   virtual ~engine() = default;
 
+  // Makes the rings and lends the own memory to the proxy, which ends before the engine does.
+  // Called at most once, before place().
+  virtual base::result<network_site> open_network(const network::plan& what) = 0;
   // Fills in the addresses that kernels use. Called once.
-  virtual void place(mori_shmem_device_state_v1& state) = 0;
+  virtual void place(mori_shmem_device_state_v2& state) = 0;
   // Where kernels record a fault; null: in the context's own record.
   virtual const mori_shmem_fault* kernel_record() const { return nullptr; }
   // Any thread: kernels that wait see that PE has left, or that the context has ended.
   virtual void mark_left(int pe) = 0;
+  virtual bool has_left(int pe) const = 0;
   virtual void end_waits() {}
 
   // A device status each (MORI_OK, or what the fault record explains), or a driver's failure.
@@ -45,7 +50,7 @@ class engine {
   virtual base::result<waited> wait_until(const mori_shmem_wait_args& with,
                                           const std::function<base::status()>& still_sound) = 0;
   virtual base::result<int32_t> quiet() = 0;
-  // All PEs are mapped. Not called where the engine has none (has_barrier false).
+  // Of all PEs. Not called where the engine has none (has_barrier false).
   virtual bool has_barrier() const { return false; }
   virtual base::result<int32_t> barrier() { return static_cast<int32_t>(MORI_E_INTERNAL); }
   // Enqueues a barrier, or says that there are no streams.

@@ -103,7 +103,11 @@ base::status gpu_engine::make(const settings& with) {
                        device::address_of(transports.data()), transports.size() * sizeof(int32_t));
 }
 
-void gpu_engine::place(mori_shmem_device_state_v1& state) {
+base::result<network_site> gpu_engine::open_network(const network::plan&) {
+  return base::fail(MORI_E_UNAVAILABLE, "GPUs are reached by mappings alone");
+}
+
+void gpu_engine::place(mori_shmem_device_state_v2& state) {
   const words at(memory_.peers().size());
   state.peer_bases = device_words_.address() + at.bases;
   state.transports = device_words_.address() + at.transports;
@@ -120,6 +124,10 @@ const mori_shmem_fault* gpu_engine::kernel_record() const {
 // No driver call: this runs on the group's thread, and a device whose queues are full of kernels
 // that wait would hold it up.
 void gpu_engine::mark_left(int pe) { __atomic_store_n(left_words() + pe, 1u, __ATOMIC_RELEASE); }
+
+bool gpu_engine::has_left(int pe) const {
+  return __atomic_load_n(left_words() + pe, __ATOMIC_ACQUIRE) != 0;
+}
 
 uint32_t* gpu_engine::left_words() const {
   return reinterpret_cast<uint32_t*>(host_words_.data() + sizeof(pinned));

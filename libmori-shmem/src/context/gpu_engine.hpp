@@ -22,9 +22,11 @@ class gpu_engine final : public engine {
   static base::result<std::unique_ptr<gpu_engine>> create(const settings& with, gpu_heap& memory);
   ~gpu_engine() override;
 
-  void place(mori_shmem_device_state_v1& state) override;
+  base::result<network_site> open_network(const network::plan& what) override;
+  void place(mori_shmem_device_state_v2& state) override;
   const mori_shmem_fault* kernel_record() const override;
   void mark_left(int pe) override;
+  bool has_left(int pe) const override;
   void end_waits() override;
 
   base::result<int32_t> put(void* target, const void* source, uint64_t bytes, int pe) override;
@@ -60,7 +62,7 @@ class gpu_engine final : public engine {
   void* stream_ = nullptr;
   void* alarm_ = nullptr;
   std::mutex one_call_;
-  const mori_shmem_device_state_v1* state_ = nullptr;
+  const mori_shmem_device_state_v2* state_ = nullptr;
 };
 
 }  // namespace mori::shmem_core

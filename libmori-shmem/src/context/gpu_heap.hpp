@@ -27,6 +27,7 @@ class gpu_heap final : public heap_memory {
   // All of it is there from the start.
   base::status reserve(uint64_t, uint64_t) override { return {}; }
   base::status release(uint64_t, uint64_t) override { return {}; }
+  base::status allow(uint64_t, uint64_t, bool) override { return {}; }
 
   const std::shared_ptr<device::gpu>& gpu() const { return gpu_; }
   int sharer_count() const { return sharer_count_; }  // PEs on this device

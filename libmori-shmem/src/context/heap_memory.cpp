@@ -1,8 +1,6 @@
 // heap_memory.cpp - see heap_memory.hpp.
 #include "context/heap_memory.hpp"
 
-#include "heap/heap.hpp"
-
 #include <sys/random.h>
 
 #include <algorithm>
@@ -12,6 +10,22 @@ namespace mori::shmem_core {
 
 uint64_t heap_boundary_bytes(uint64_t heap_bytes) {
   return std::clamp(std::bit_ceil(heap_bytes), uint64_t{2} << 20, heap::largest_alignment_bytes);
+}
+
+void heap_memory::note_network(int pe, const std::string& how) {
+  peer_access& peer = peers_[static_cast<size_t>(pe)];
+  peer.transport = MORI_SHMEM_TRANSPORT_TCP;
+  peer.reason = peer.reason.empty() ? how : how + "; " + peer.reason;
+}
+
+layout layout_of(const settings& with) {
+  constexpr uint64_t page_bytes = 4096;
+  switch (with.heap_mode) {
+    case MORI_SHMEM_HEAP_VMM: return {{}, with.vmm_chunk_bytes};
+    // A page that nobody may touch behind each allocation.
+    case MORI_SHMEM_HEAP_ISOLATION: return {{page_bytes, page_bytes}, page_bytes};
+    default: return {{}, page_bytes};
+  }
 }
 
 uint64_t random_nonce() {

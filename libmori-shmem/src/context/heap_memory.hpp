@@ -3,6 +3,7 @@
 #pragma once
 
 #include "context/settings.hpp"
+#include "heap/heap.hpp"
 
 #include <mori/shmem_device.h>
 #include <mori/base/clock.hpp>
@@ -28,14 +29,26 @@ class heap_memory {
   const std::vector<peer_access>& peers() const { return peers_; }
   bool all_mapped() const { return all_mapped_; }  // the same answer on all PEs
 
+  // This PE reaches `pe`, which is not mapped, by the network; how is put before why not mapped.
+  void note_network(int pe, const std::string& how);
+
   // Takes and gives back memory behind a part of the own heap; offsets within it.
   virtual base::status reserve(uint64_t offset, uint64_t bytes) = 0;
   virtual base::status release(uint64_t offset, uint64_t bytes) = 0;
+  // Isolation: this part of each heap that is mapped here can be touched, or no longer.
+  virtual base::status allow(uint64_t offset, uint64_t bytes, bool access) = 0;
 
  protected:
   std::vector<peer_access> peers_;
   bool all_mapped_ = false;
 };
+
+// How allocations lie in a heap of this mode, and in which steps it takes memory.
+struct layout {
+  heap_shape shape;
+  uint64_t step_bytes = 4096;
+};
+layout layout_of(const settings& with);
 
 // Bytes at the start of a heap that are the library's own.
 inline constexpr uint64_t heap_header_bytes = (sizeof(mori_shmem_sync_v1) + 4095) / 4096 * 4096;

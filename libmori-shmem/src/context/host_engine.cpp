@@ -1,6 +1,8 @@
 // host_engine.cpp - see host_engine.hpp.
 #include "context/host_engine.hpp"
 
+#include "network/host_memory.hpp"
+
 #include <mori/device_api/shmem.hpp>
 
 namespace mori::shmem_core {
@@ -10,18 +12,31 @@ namespace api = mori::device_api;
 namespace {
 
 constexpr mori::device::one_lane lane;
+constexpr uint64_t network_spin_ns = 20'000;
 
 }  // namespace
 
-host_engine::host_engine(node_memory& memory, health& faults)
-    : memory_(memory), faults_(faults), peer_left_(memory.peers().size(), 0) {
-  for (const peer_access& peer : memory.peers()) {
+host_engine::host_engine(node_memory& memory, health& faults, bool spins)
+    : memory_(memory), faults_(faults), spins_(spins), peer_left_(memory.peers().size(), 0) {}
+
+base::result<network_site> host_engine::open_network(const network::plan& what) {
+  rings_ = std::make_unique<host_rings>(what.shape, what.wake_fd);
+  network_site site;
+  site.rings = rings_->all();
+  site.memory = std::make_unique<host_memory>(memory_.sync());
+  site.spin_ns = spins_ ? network_spin_ns : 0;
+  return site;
+}
+
+void host_engine::place(mori_shmem_device_state_v2& state) {
+  for (const peer_access& peer : memory_.peers()) {
     peer_bases_.push_back(peer.base);
     transports_.push_back(peer.transport);
   }
-}
-
-void host_engine::place(mori_shmem_device_state_v1& state) {
+  if (rings_) {
+    state.rings = reinterpret_cast<uint64_t>(rings_->all().data());
+    state.ring_count = static_cast<uint32_t>(rings_->all().size());
+  }
   state.peer_bases = reinterpret_cast<uint64_t>(peer_bases_.data());
   state.transports = reinterpret_cast<uint64_t>(transports_.data());
   state.fault = reinterpret_cast<uint64_t>(faults_.record());
@@ -34,8 +49,19 @@ void host_engine::mark_left(int pe) {
   __atomic_store_n(&peer_left_[static_cast<size_t>(pe)], 1u, __ATOMIC_RELEASE);
 }
 
+bool host_engine::has_left(int pe) const {
+  return __atomic_load_n(&peer_left_[static_cast<size_t>(pe)], __ATOMIC_ACQUIRE) != 0;
+}
+
+// Callers may use their source again when the call returns; a command takes only few bytes along.
+int32_t host_engine::release_source(int32_t status, uint64_t bytes, int pe) {
+  if (status != MORI_OK || bytes <= api::largest_inline_bytes || !api::is_networked(*state_, pe))
+    return status;
+  return api::quiet_pe(lane, *state_, pe, 0);
+}
+
 base::result<int32_t> host_engine::put(void* target, const void* source, uint64_t bytes, int pe) {
-  return api::putmem_nbi(lane, *state_, {target, source, bytes, pe});
+  return release_source(api::putmem_nbi(lane, *state_, {target, source, bytes, pe}), bytes, pe);
 }
 
 base::result<int32_t> host_engine::get(void* target, const void* source, uint64_t bytes, int pe) {
@@ -43,8 +69,10 @@ base::result<int32_t> host_engine::get(void* target, const void* source, uint64_
 }
 
 base::result<int32_t> host_engine::put_signal(const mori_shmem_put_signal_args& with) {
-  return api::putmem_signal_nbi(lane, *state_, {with.target, with.source, with.size_bytes, with.pe},
-                                {with.signal, with.signal_value, with.signal_op});
+  const int32_t status =
+      api::putmem_signal_nbi(lane, *state_, {with.target, with.source, with.size_bytes, with.pe},
+                             {with.signal, with.signal_value, with.signal_op});
+  return release_source(status, with.size_bytes, with.pe);
 }
 
 base::result<int32_t> host_engine::atomic(const mori_shmem_atomic_args& with, uint64_t& before) {

@@ -14,7 +14,22 @@ struct request {
   uint64_t size_bytes;
   uint64_t alignment_bytes;
   uint64_t fingerprint;
+  uint64_t flags;
 };
+
+constexpr uint64_t page_bytes = 4096;
+
+uint64_t rounded_to_pages(uint64_t bytes) { return (bytes + page_bytes - 1) & ~(page_bytes - 1); }
+
+// What HIP calls contiguous and signal memory would be promises that this heap does not keep.
+base::status check_flags(uint32_t flags) {
+  if (flags == MORI_SHMEM_MALLOC_DEFAULT || flags == MORI_SHMEM_MALLOC_FINE_GRAINED ||
+      flags == MORI_SHMEM_MALLOC_UNCACHED)
+    return {};
+  return base::fail(MORI_E_UNSUPPORTED,
+                    "malloc: flags {} are none of default (0), fine-grained (1), uncached (3)",
+                    flags);
+}
 
 base::status compare(const request& first, const request& other, int pe) {
   if (other.count != first.count)
@@ -26,6 +41,9 @@ base::status compare(const request& first, const request& other, int pe) {
   if (other.alignment_bytes != first.alignment_bytes)
     return base::fail(MORI_E_MISMATCH, "malloc: alignment {} asked for on PE 0, {} on PE {}",
                       first.alignment_bytes, other.alignment_bytes, pe);
+  if (other.flags != first.flags)
+    return base::fail(MORI_E_MISMATCH, "malloc: flags {} asked for on PE 0, {} on PE {}",
+                      first.flags, other.flags, pe);
   if (other.fingerprint != first.fingerprint)
     return base::fail(MORI_E_MISMATCH,
                       "malloc: PE 0 and PE {} have freed different allocations before", pe);
@@ -43,9 +61,8 @@ base::status check_address(uint64_t heap_base, uint64_t offset, uint64_t alignme
 
 }  // namespace
 
-base::status context::verify_same_request(uint64_t alignment_bytes, uint64_t size_bytes,
-                                          base::deadline until) {
-  request mine{collective_count_++, size_bytes, alignment_bytes, 0};
+base::status context::verify_same_request(const allocation_request& wanted, base::deadline until) {
+  request mine{collective_count_++, wanted.size_bytes, wanted.alignment_bytes, 0, wanted.flags};
   {
     const std::lock_guard guard(heap_lock_);
     mine.fingerprint = heap_.fingerprint();
@@ -57,35 +74,76 @@ base::status context::verify_same_request(uint64_t alignment_bytes, uint64_t siz
   return {};
 }
 
-base::result<void*> context::allocate(uint64_t alignment_bytes, uint64_t size_bytes) {
+// Memory behind a new block, and access to it. A failure leaves what it took behind unallocated
+// offsets: give_back_memory.
+base::status context::take_memory(uint64_t offset, uint64_t size_bytes) {
+  const std::lock_guard guard(heap_lock_);
+  for (const backing::range& each : backing_.missing({offset, offset + size_bytes})) {
+    MORI_CHECK(memory_->reserve(each.start, each.end - each.start));
+    backing_.add(each);
+  }
+  if (settings_.heap_mode != MORI_SHMEM_HEAP_ISOLATION) return {};
+  return memory_->allow(offset, rounded_to_pages(size_bytes), true);
+}
+
+// heap_lock_ is held. Not being able to give pages back costs memory, no more.
+void context::give_back_memory(const heap::block& freed) {
+  if (settings_.heap_mode == MORI_SHMEM_HEAP_ISOLATION)
+    (void)!memory_->allow(freed.offset, freed.bytes, false);
+  const heap::block unused = heap_.free_block_at(freed.offset);
+  for (const backing::range& each : backing_.surplus({freed.offset, freed.offset + freed.bytes},
+                                                     {unused.offset, unused.offset + unused.bytes}))
+    if (memory_->release(each.start, each.end - each.start)) backing_.remove(each);
+}
+
+base::result<void*> context::allocate(const allocation_request& wanted) {
   const std::lock_guard one_at_a_time(collective_lock_);
   MORI_CHECK(check());
   const auto until = base::deadline::after(settings_.wait_timeout_ns);
-  MORI_CHECK(verify_same_request(alignment_bytes, size_bytes, until));
-  MORI_CHECK(heap::check_alignment(alignment_bytes));
-  if (size_bytes == 0) return static_cast<void*>(nullptr);
+  MORI_CHECK(verify_same_request(wanted, until));
+  MORI_CHECK(heap::check_alignment(wanted.alignment_bytes));
+  MORI_CHECK(check_flags(wanted.flags));
 
   uint64_t offset = 0;
   {
     const std::lock_guard guard(heap_lock_);
-    // All PEs have come here, so none reads a freed block any more. Not being able to give pages
-    // back costs memory, no more.
-    for (const heap::block& block : freed_) (void)!memory_->release(block.offset, block.bytes);
+    // All PEs have come here, so none reads a freed block any more.
+    for (const heap::block& block : freed_) give_back_memory(block);
     freed_.clear();
+    if (wanted.size_bytes == 0) return static_cast<void*>(nullptr);
     // The heaps are alike, so this fails on all PEs or on none.
-    MORI_TRY(offset, heap_.allocate(size_bytes, alignment_bytes));
+    MORI_TRY(offset, heap_.allocate(wanted.size_bytes, wanted.alignment_bytes));
   }
-  auto reserved = check_address(memory_->heap_base(), offset, alignment_bytes);
-  if (reserved) reserved = memory_->reserve(offset, size_bytes);
+  auto reserved = check_address(memory_->heap_base(), offset, wanted.alignment_bytes);
+  if (reserved) reserved = take_memory(offset, wanted.size_bytes);
   if (auto verdict = agree(*group_, reserved, until); !verdict) {
     const std::lock_guard guard(heap_lock_);
     const auto block = heap_.free(offset);
-    if (block) (void)!memory_->release(offset, block->bytes);
+    if (block) give_back_memory(*block);
     if (group_->fault() || verdict.error().status == MORI_E_TIMEOUT)
       return sticky(std::move(verdict), MORI_SHMEM_OP_NONE).error();
     return std::move(verdict.error());
   }
   return reinterpret_cast<void*>(memory_->heap_base() + offset);
+}
+
+mori_shmem_heap_report context::heap_stats() const {
+  mori_shmem_heap_report report{};
+  report.struct_size = sizeof report;
+  report.heap_mode = settings_.heap_mode;
+  report.step_bytes = backing_.step_bytes();
+  const std::lock_guard guard(heap_lock_);
+  const heap_statistics now = heap_.statistics();
+  report.size_bytes = now.size_bytes;
+  report.used_bytes = now.used_bytes;
+  report.peak_bytes = now.peak_bytes;
+  report.free_bytes = now.size_bytes - now.used_bytes;
+  report.largest_free_bytes = now.largest_free_bytes;
+  report.allocation_count = now.allocation_count;
+  report.free_block_count = now.free_block_count;
+  report.committed_bytes =
+      settings_.backend == MORI_BACKEND_HOST ? backing_.bytes() : now.size_bytes;
+  return report;
 }
 
 base::status context::free(void* pointer) {

@@ -67,12 +67,22 @@ base::result<bool> node_shares(link::group& group, bool mine, base::deadline unt
 
 }  // namespace
 
+base::status node_memory::allow(uint64_t offset, uint64_t bytes, bool access) {
+  base::status outcome;
+  for (uint64_t heap = 0; heap < segment_.size_bytes(); heap += stride_) {
+    auto done = segment_.allow(heap + offset, bytes, access);
+    if (!done) outcome = std::move(done);
+  }
+  return outcome;
+}
+
 base::result<std::unique_ptr<node_memory>> node_memory::create(link::group& group,
                                                                const settings& with,
                                                                base::deadline until) {
   const uint64_t boundary = heap_boundary_bytes(with.heap_bytes);
   const uint64_t stride = (with.heap_bytes + boundary - 1) / boundary * boundary;
   auto made = std::make_unique<node_memory>();
+  made->stride_ = stride;
   made->peers_.resize(static_cast<size_t>(group.size()));
 
   bool shared = false;
@@ -103,6 +113,8 @@ base::result<std::unique_ptr<node_memory>> node_memory::create(link::group& grou
     }
   }
   if (outcome) outcome = made->reserve(0, heap_header_bytes);
+  if (outcome && with.heap_mode == MORI_SHMEM_HEAP_ISOLATION)
+    outcome = made->allow(heap_header_bytes, stride - heap_header_bytes, false);
   MORI_CHECK(agree(group, outcome, until));
 
   made->sync().nonce = random_nonce();

@@ -31,10 +31,12 @@ class node_memory final : public heap_memory {
   base::status release(uint64_t offset, uint64_t bytes) override {
     return segment_.release(own_offset_ + offset, bytes);
   }
+  base::status allow(uint64_t offset, uint64_t bytes, bool access) override;
 
  private:
   link::segment segment_;
   uint64_t own_offset_ = 0;
+  uint64_t stride_ = 0;  // between the heaps in the segment
 };
 
 }  // namespace mori::shmem_core

@@ -32,7 +32,7 @@ base::status context::check_remote(const void* symmetric, uint64_t size_bytes, i
   MORI_CHECK(check_pe(pe));
   MORI_TRY([[maybe_unused]] const uint64_t offset, heap_offset(symmetric, size_bytes));
   const peer_access& peer = memory_->peers()[static_cast<size_t>(pe)];
-  if (peer.transport != MORI_SHMEM_TRANSPORT_P2P)
+  if (peer.transport == MORI_SHMEM_TRANSPORT_NONE)
     return base::fail(MORI_E_UNAVAILABLE, "PE {} is not reachable ({})", pe, peer.reason);
   return {};
 }
@@ -49,7 +49,7 @@ base::status context::barrier_all() {
 
 base::status context::barrier_on_stream(void* stream) {
   if (settings_.backend == MORI_BACKEND_HOST && stream == nullptr) return barrier_all();
-  if (settings_.backend != MORI_BACKEND_HOST && !memory_->all_mapped())
+  if (settings_.backend != MORI_BACKEND_HOST && !memory_->all_mapped() && !network_)
     return base::fail(MORI_E_UNAVAILABLE,
                       "not all PEs are mapped: a barrier on a stream needs that");
   return engine_->barrier_on_stream(stream);

@@ -9,6 +9,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <bit>
 
 namespace mori::shmem_core {
 namespace {
@@ -57,24 +58,43 @@ base::result<int32_t> heap_mode_of(const mori_shmem_options& from) {
       return base::fail(MORI_E_INVALID, "MORI_SHMEM_MODE='{}' is none of static, vmm, isolation",
                         text);
   }
-  if (mode != MORI_SHMEM_HEAP_STATIC)
-    return base::fail(MORI_E_UNSUPPORTED,
-                      "heap mode {} is not in this build: use static (its pages are taken only "
-                      "when allocated)",
-                      mode == MORI_SHMEM_HEAP_VMM ? "vmm" : "isolation");
   return mode;
 }
 
-base::result<uint64_t> heap_bytes_of(const mori_shmem_options& from) {
+// A heap that grows costs addresses alone, so it may be large.
+constexpr uint64_t default_heap_bytes(int32_t mode) {
+  return uint64_t{mode == MORI_SHMEM_HEAP_VMM ? 16u : 4u} << 30;
+}
+
+base::result<uint64_t> heap_bytes_of(const mori_shmem_options& from, int32_t mode) {
   uint64_t bytes = from.heap_bytes;
   if (bytes == 0) {
     MORI_TRY(const auto given, base::env_bytes("MORI_SHMEM_HEAP_SIZE"));
-    bytes = given.value_or(uint64_t{4} << 30);
+    bytes = given.value_or(default_heap_bytes(mode));
   }
   if (bytes < smallest_heap_bytes || bytes > largest_heap_bytes)
     return base::fail(MORI_E_INVALID, "heap size of {} bytes is outside {} .. {}", bytes,
                       smallest_heap_bytes, largest_heap_bytes);
   return (bytes + page_bytes - 1) / page_bytes * page_bytes;
+}
+
+base::result<uint64_t> vmm_chunk_bytes() {
+  MORI_TRY(const auto given, base::env_bytes("MORI_SHMEM_VMM_CHUNK_SIZE"));
+  const uint64_t bytes = given.value_or(uint64_t{64} << 20);
+  if (!std::has_single_bit(bytes) || bytes < smallest_chunk_bytes || bytes > largest_heap_bytes)
+    return base::fail(MORI_E_INVALID,
+                      "MORI_SHMEM_VMM_CHUNK_SIZE is {} bytes, expected a power of two in {} .. {}",
+                      bytes, smallest_chunk_bytes, largest_heap_bytes);
+  return bytes;
+}
+
+// How a GPU caches the heap. Data reach peers by fences whatever it says; it is read so that a
+// misspelt value does not go unnoticed.
+base::status check_heap_type() {
+  const std::string text = base::env_text("MORI_SHMEM_HEAP_TYPE").value_or("uncached");
+  if (text == "uncached" || text == "normal") return {};
+  return base::fail(MORI_E_INVALID, "MORI_SHMEM_HEAP_TYPE='{}' is neither uncached nor normal",
+                    text);
 }
 
 // A duration: the option, else the variable (in `unit_ns`), else the default.
@@ -103,7 +123,13 @@ base::result<settings> read_settings(const mori_shmem_options* options) {
   to.worker_count = from.worker_count;
   MORI_TRY(to.backend, backend_of(from));
   MORI_TRY(to.heap_mode, heap_mode_of(from));
-  MORI_TRY(to.heap_bytes, heap_bytes_of(from));
+  if (to.heap_mode != MORI_SHMEM_HEAP_STATIC && to.backend != MORI_BACKEND_HOST)
+    return base::fail(MORI_E_UNSUPPORTED,
+                      "heap mode {} on a GPU is not in this build: use static (MORI_SHMEM_MODE)",
+                      to.heap_mode == MORI_SHMEM_HEAP_VMM ? "vmm" : "isolation");
+  MORI_TRY(to.heap_bytes, heap_bytes_of(from, to.heap_mode));
+  MORI_TRY(to.vmm_chunk_bytes, vmm_chunk_bytes());
+  MORI_CHECK(check_heap_type());
   MORI_TRY(to.bootstrap_timeout_ns, duration_of(from.bootstrap_timeout_ns, "MORI_BOOTSTRAP_TIMEOUT",
                                                 base::ns_per_s, 300 * base::ns_per_s));
   MORI_TRY(to.wait_timeout_ns, duration_of(from.wait_timeout_ns, "MORI_TIMEOUT_MS", base::ns_per_ms,

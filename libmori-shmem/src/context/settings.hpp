@@ -19,6 +19,7 @@ struct settings {
   int32_t backend = MORI_BACKEND_HOST;
   int32_t heap_mode = MORI_SHMEM_HEAP_STATIC;
   uint64_t heap_bytes = 0;
+  uint64_t vmm_chunk_bytes = 0;  // what a heap of mode vmm grows by
   uint64_t bootstrap_timeout_ns = 0;
   uint64_t wait_timeout_ns = 0;
   uint64_t heartbeat_timeout_ns = 0;
@@ -33,6 +34,7 @@ struct settings {
 inline constexpr int largest_pe_count = 4096;
 inline constexpr int largest_worker_count = 1024;
 inline constexpr uint64_t smallest_heap_bytes = 64 << 10;
+inline constexpr uint64_t smallest_chunk_bytes = 2 << 20;
 inline constexpr uint64_t largest_heap_bytes = uint64_t{1} << 44;
 inline constexpr uint64_t smallest_heartbeat_ns = 100'000'000;
 

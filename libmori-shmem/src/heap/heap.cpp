@@ -8,6 +8,9 @@
 namespace mori::shmem_core {
 namespace {
 
+// Blocks looked at, of those that could hold an aligned allocation if they lie well.
+constexpr int most_candidates = 32;
+
 uint64_t round_up(uint64_t value, uint64_t multiple) {
   return (value + multiple - 1) & ~(multiple - 1);
 }
@@ -22,9 +25,10 @@ uint64_t mix(uint64_t offset, uint64_t bytes) {
 
 }  // namespace
 
-heap::heap(uint64_t first_byte, uint64_t end_byte) : first_byte_(first_byte), end_byte_(end_byte) {
-  assert(first_byte % granule_bytes == 0 && end_byte % granule_bytes == 0 &&
-         first_byte <= end_byte);
+heap::heap(uint64_t first_byte, uint64_t end_byte, const heap_shape& shape)
+    : first_byte_(first_byte), end_byte_(end_byte), shape_(shape) {
+  assert(first_byte % shape.granule_bytes == 0 && end_byte % shape.granule_bytes == 0 &&
+         shape.guard_bytes % shape.granule_bytes == 0 && first_byte <= end_byte);
   if (first_byte < end_byte) add_free(first_byte, end_byte - first_byte);
 }
 
@@ -46,27 +50,35 @@ base::result<uint64_t> heap::allocate(uint64_t size_bytes, uint64_t alignment_by
                       now.largest_free_bytes);
   };
   if (size_bytes > now.size_bytes) return exhausted();
-  const uint64_t bytes = round_up(size_bytes, granule_bytes);
-  const uint64_t alignment = std::max(alignment_bytes, granule_bytes);
-
-  // The smallest block that fits; with a large alignment it may have to be a
-  // larger one, so walk up. The first that can hold it wherever it lies ends
-  // the walk after at most the blocks between bytes and bytes + alignment.
-  for (auto at = free_by_size_.lower_bound({bytes, 0}); at != free_by_size_.end(); ++at) {
-    const auto [free_bytes, free_offset] = *at;
-    const uint64_t offset = round_up(free_offset, alignment);
-    const uint64_t skipped = offset - free_offset;
-    if (skipped > free_bytes || free_bytes - skipped < bytes) continue;
-    remove_free(free_offset, free_bytes);
-    if (skipped > 0) add_free(free_offset, skipped);
-    if (free_bytes - skipped > bytes) add_free(offset + bytes, free_bytes - skipped - bytes);
-    live_.emplace(offset, bytes);
-    fingerprint_ ^= mix(offset, bytes);
-    used_bytes_ += bytes;
-    peak_bytes_ = std::max(peak_bytes_, used_bytes_);
-    return offset;
-  }
+  const uint64_t bytes = round_up(size_bytes, shape_.granule_bytes) + shape_.guard_bytes;
+  const uint64_t alignment = std::max(alignment_bytes, shape_.granule_bytes);
+  uint64_t offset = 0;
+  auto at = free_by_size_.lower_bound({bytes, 0});
+  for (int looked_at = 0; at != free_by_size_.end() && looked_at < most_candidates; ++looked_at)
+    if (take_from(at++, bytes, alignment, offset)) return offset;
+  // Large enough wherever it lies.
+  const auto sure = free_by_size_.lower_bound({bytes + alignment - shape_.granule_bytes, 0});
+  if (sure != free_by_size_.end() && take_from(sure, bytes, alignment, offset)) return offset;
+  while (at != free_by_size_.end())
+    if (take_from(at++, bytes, alignment, offset)) return offset;
   return exhausted();
+}
+
+bool heap::take_from(std::set<std::pair<uint64_t, uint64_t>>::const_iterator candidate,
+                     uint64_t bytes, uint64_t alignment_bytes, uint64_t& offset) {
+  const auto [free_bytes, free_offset] = *candidate;
+  const uint64_t aligned = round_up(free_offset, alignment_bytes);
+  const uint64_t skipped = aligned - free_offset;
+  if (skipped > free_bytes || free_bytes - skipped < bytes) return false;
+  remove_free(free_offset, free_bytes);
+  if (skipped > 0) add_free(free_offset, skipped);
+  if (free_bytes - skipped > bytes) add_free(aligned + bytes, free_bytes - skipped - bytes);
+  live_.emplace(aligned, bytes);
+  fingerprint_ ^= mix(aligned, bytes);
+  used_bytes_ += bytes;
+  peak_bytes_ = std::max(peak_bytes_, used_bytes_);
+  offset = aligned;
+  return true;
 }
 
 base::result<heap::block> heap::free(uint64_t offset) {
@@ -106,12 +118,21 @@ base::result<heap::block> heap::free(uint64_t offset) {
   return freed;
 }
 
+heap::block heap::free_block_at(uint64_t offset) const {
+  auto after = free_.upper_bound(offset);
+  if (after == free_.begin()) return {};
+  const auto [start, bytes] = *--after;
+  return offset < start + bytes ? block{start, bytes} : block{};
+}
+
 heap_statistics heap::statistics() const {
+  const uint64_t largest = free_by_size_.empty() ? 0 : free_by_size_.rbegin()->first;
   return {.size_bytes = end_byte_ - first_byte_,
           .used_bytes = used_bytes_,
           .peak_bytes = peak_bytes_,
-          .largest_free_bytes = free_by_size_.empty() ? 0 : free_by_size_.rbegin()->first,
-          .allocation_count = live_.size()};
+          .largest_free_bytes = largest - std::min(largest, shape_.guard_bytes),
+          .allocation_count = live_.size(),
+          .free_block_count = free_.size()};
 }
 
 void heap::add_free(uint64_t offset, uint64_t bytes) {

@@ -102,6 +102,7 @@ using mori::device::wait_result;
 using mori::device::wait_slowly;
 using mori::device::wait_subject;
 using mori::device::wait_until;
+using mori::device::wake_thread;
 using mori::device::wave;
 using mori::device::word_of_size;
 }  // namespace mori::device

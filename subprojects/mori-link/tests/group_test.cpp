@@ -117,6 +117,18 @@ TEST_CASE("threads of one process: every size, all calls") {
     });
 }
 
+// A table of this size once was more than a frame of the rendezvous could hold.
+TEST_CASE("a group of 80 ranks, as threads") {
+  run_group(80, [](group& g) {
+    std::vector<int> all(80);
+    const int mine = 1000 + g.rank();
+    REQUIRE(g.allgather(std::as_bytes(std::span(&mine, 1)), std::as_writable_bytes(std::span(all)),
+                        base::deadline::after(20 * base::ns_per_s)));
+    for (int rank = 0; rank < 80; ++rank) CHECK(all[static_cast<size_t>(rank)] == 1000 + rank);
+    g.leave();
+  });
+}
+
 TEST_CASE("the largest block, and one byte more") {
   constexpr size_t most = size_t{1} << 20;
   run_group(3, [&](group& g) {

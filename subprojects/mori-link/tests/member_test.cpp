@@ -203,6 +203,28 @@ TEST_CASE("abort reaches everyone, names the rank and ends the call in progress"
   }
 }
 
+TEST_CASE("an abort right after a barrier: all others have passed that barrier") {
+  for (int size = 2; size <= largest_size; ++size)
+    for (uint64_t i = 0; i < seed_count(20); ++i) {
+      simulator s({size, first_seed() + i});
+      INFO(s.repeat());
+      const auto aborts = static_cast<int>(s.random_up_to(static_cast<uint64_t>(size - 1)));
+      s.at(aborts).on_outcome = [&s, aborts] {
+        s.act(aborts, [](member& m) { m.abort("out of beans"); });
+      };
+      for (int rank = 0; rank < size; ++rank)
+        s.after(s.random_up_to(5 * ms),
+                [&s, rank] { s.start(rank, collective_kind::barrier, {}); });
+      s.run_until([] { return false; }, 1000 * ms);
+      for (int rank = 0; rank < size; ++rank) {
+        REQUIRE(s.at(rank).outcomes.size() == 1);
+        CHECK(s.at(rank).outcomes[0]);
+        REQUIRE(s.at(rank).self->fault() != nullptr);
+        CHECK(s.at(rank).self->fault()->rank == aborts);
+      }
+    }
+}
+
 TEST_CASE("all leave at about the same time: no fault anywhere, everyone hears of everyone") {
   for (int size = 1; size <= largest_size; ++size)
     for (uint64_t i = 0; i < seed_count(5); ++i) {

@@ -1,10 +1,11 @@
 // atomic.hpp - atomic operations on naturally aligned words of 4 or 8 bytes of a
 // peer, all codes of mori/shmem.h. Issued by lane 0 of the group; every lane gets
 // the value that was there before. Each is acquire and release at system scope
-// and wakes whoever sleeps at the target.
+// and wakes whoever sleeps at the target. Behind a network the target applies it, in the
+// order of the queue; without a result it is complete after quiet().
 #pragma once
 
-#include <mori/device_api/state.hpp>
+#include <mori/device_api/ring.hpp>
 
 namespace mori::device_api {
 
@@ -57,26 +58,63 @@ MORI_HOT T apply_atomic(T* word, const atomic_request<T>& request) {
   }
 }
 
+// One lane waits for what was there before, and frees the cell for others.
+MORI_COLD i32 await_answer(const state& s, const ring& of, u64 index, i32 pe, u64& value) {
+  using namespace device;
+  const mori_shmem_answer_v1* cell = answer_cell(of, index);
+  const auto result = device::wait_until(
+      &cell->turn, [index](u64 turn) { return turn == index + 1; }, limits_of(s),
+      {MORI_SHMEM_OP_ATOMIC, pe, index + 1}, bell_of(of));
+  if (!result.met) return ended_status(s);
+  value = cell->value;
+  store<scope::device, order::release>(busy_word(of, index), u64{0});
+  ring_doorbell(bell_of(of));
+  return MORI_OK;
+}
+
+// One lane; its earlier stores are published.
+template <class T>
+MORI_DEVICE atomic_result<T> atomic_by_network(const state& s, const atomic_request<T>& request,
+                                               bool wants_answer) {
+  device::fence<device::scope::system, device::order::release>();
+  command what = command_for(s, MORI_SHMEM_COMMAND_ATOMIC, {request.to, sizeof(T), request.pe});
+  what.operation = static_cast<u16>(request.operation);
+  using word = typename device::word_of_size<sizeof(T)>::type;
+  what.value = static_cast<word>(request.value);
+  what.compare = static_cast<word>(request.compare);
+  what.signal = wants_answer ? 1 : 0;
+  u64 index = 0, before = 0;
+  i32 status = post(s, {MORI_SHMEM_OP_ATOMIC, request.queue_pair}, what, index);
+  if (status == MORI_OK && wants_answer)
+    status = await_answer(s, ring_of(s, request.queue_pair), index, request.pe, before);
+  return {static_cast<T>(before), status};
+}
+
+// What atomic_fetch and atomic_nonfetch share; lane 0.
+template <class T>
+MORI_HOT atomic_result<T> atomic_by_lane(const state& s, const atomic_request<T>& request,
+                                         bool wants_answer) {
+  const reached target = route(s, MORI_SHMEM_OP_ATOMIC, {request.to, sizeof(T), request.pe});
+  if (target.status != MORI_OK && target.status != by_network) return {0, target.status};
+  if (device::address(request.to) % sizeof(T) != 0)
+    return {0, refuse_argument(s, MORI_SHMEM_OP_ATOMIC, request.pe, device::address(request.to),
+                               sizeof(T))};
+  if (!is_atomic_operation(request.operation))
+    return {0, refuse_argument(s, MORI_SHMEM_OP_ATOMIC, request.pe,
+                               static_cast<u64>(static_cast<i64>(request.operation)),
+                               MORI_SHMEM_AMO_COMPARE_SWAP)};
+  if (target.status == by_network) return atomic_by_network(s, request, wants_answer);
+  const T before = apply_atomic(device::pointer<T>(target.address), request);
+  device::ring_doorbell(doorbell_of(peer_sync(s, request.pe)));
+  return {before, MORI_OK};
+}
+
 template <class Group, class T>
 MORI_HOT atomic_result<T> atomic_fetch(const Group& group, const state& s,
                                        const atomic_request<T>& request) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
   atomic_result<T> result{0, MORI_OK};
-  if (group.rank() == 0) {
-    const reached target = reach(s, MORI_SHMEM_OP_ATOMIC, {request.to, sizeof(T), request.pe});
-    result.status = target.status;
-    if (target.status == MORI_OK && target.address % sizeof(T) != 0)
-      result.status = refuse_argument(s, MORI_SHMEM_OP_ATOMIC, request.pe,
-                                      device::address(request.to), sizeof(T));
-    else if (target.status == MORI_OK && !is_atomic_operation(request.operation))
-      result.status = refuse_argument(s, MORI_SHMEM_OP_ATOMIC, request.pe,
-                                      static_cast<u64>(static_cast<i64>(request.operation)),
-                                      MORI_SHMEM_AMO_COMPARE_SWAP);
-    if (result.status == MORI_OK) {
-      result.before = apply_atomic(device::pointer<T>(target.address), request);
-      device::ring_doorbell(doorbell_of(peer_sync(s, request.pe)));
-    }
-  }
+  if (group.rank() == 0) result = atomic_by_lane(s, request, true);
   result.before = group.broadcast(result.before);
   result.status = group.broadcast(result.status);
   return result;
@@ -84,7 +122,10 @@ MORI_HOT atomic_result<T> atomic_fetch(const Group& group, const state& s,
 
 template <class Group, class T>
 MORI_HOT i32 atomic_nonfetch(const Group& group, const state& s, const atomic_request<T>& request) {
-  return atomic_fetch(group, s, request).status;
+  static_assert(sizeof(T) == 4 || sizeof(T) == 8);
+  i32 status = MORI_OK;
+  if (group.rank() == 0) status = atomic_by_lane(s, request, false).status;
+  return group.broadcast(status);
 }
 
 template <class Group, class T>
@@ -94,7 +135,7 @@ MORI_HOT T atomic_fetch_add(const Group& group, const state& s, T* to, T value, 
 
 template <class Group, class T>
 MORI_HOT i32 atomic_add(const Group& group, const state& s, T* to, T value, i32 pe) {
-  return atomic_fetch(group, s, atomic_request<T>{to, value, MORI_SHMEM_AMO_ADD, pe}).status;
+  return atomic_nonfetch(group, s, atomic_request<T>{to, value, MORI_SHMEM_AMO_ADD, pe});
 }
 
 }  // namespace mori::device_api

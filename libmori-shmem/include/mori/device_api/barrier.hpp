@@ -6,7 +6,8 @@
 // coordinator. The word that is signalled is the sender's epoch, which only grows:
 // a wait is for "at least my epoch", a PE that is one barrier ahead cannot confuse
 // a slow one, and nothing is ever reset. Each round has a cache line of its own.
-// GPUs have lanes to spare: up to 32 PEs meet in one round, each lane telling one peer.
+// GPUs have lanes to spare: up to 32 PEs that are all mapped meet in one round, each lane telling
+// one peer.
 #pragma once
 
 #include <mori/device_api/order.hpp>
@@ -19,6 +20,24 @@ struct barrier_words {
   u64 (*rounds)[8];  // in the own mori_shmem_sync_v1
   u64* epoch;
 };
+
+// Tells one peer that this PE has come: its word becomes the epoch.
+MORI_DEVICE i32 tell_peer(const state& s, u64* word, u64 epoch, i32 pe) {
+  const reached there = route(s, MORI_SHMEM_OP_BARRIER, {word, sizeof(u64), pe});
+  if (there.status == by_network) {
+    command what = command_for(s, MORI_SHMEM_COMMAND_INLINE, {word, 0, pe});
+    what.operation = MORI_SHMEM_SIGNAL_SET;
+    what.signal = what.remote;
+    what.value = epoch;
+    u64 index = 0;
+    return post(s, {MORI_SHMEM_OP_BARRIER, 0}, what, index);
+  }
+  if (there.status != MORI_OK) return there.status;
+  device::exchange<device::scope::system, device::order::acq_rel>(
+      device::pointer<u64>(there.address), epoch);
+  device::ring_doorbell(doorbell_of(peer_sync(s, pe)));
+  return MORI_OK;
+}
 
 // One lane's part; the own and all lanes' earlier puts must be ordered before it.
 MORI_DEVICE i32 disseminate(const state& s, const barrier_words& words) {
@@ -33,11 +52,8 @@ MORI_DEVICE i32 disseminate(const state& s, const barrier_words& words) {
   for (u64 distance = 1; distance < count; distance *= 2, ++round) {
     const i32 to = static_cast<i32>((me + distance) % count);
     const i32 from = static_cast<i32>((me + count - distance) % count);
-    const reached word =
-        reach(s, MORI_SHMEM_OP_BARRIER, {&words.rounds[round][0], sizeof(u64), to});
-    if (word.status != MORI_OK) return word.status;
-    exchange<scope::system, order::acq_rel>(pointer<u64>(word.address), epoch);
-    ring_doorbell(doorbell_of(peer_sync(s, to)));
+    const i32 told = tell_peer(s, &words.rounds[round][0], epoch, to);
+    if (told != MORI_OK) return told;
     const auto result = device::wait_until(
         &words.rounds[round][0], [epoch](u64 seen) { return seen >= epoch; }, limits_of(s),
         {MORI_SHMEM_OP_BARRIER, from, epoch}, doorbell_of(own));
@@ -96,7 +112,7 @@ template <class Group>
 MORI_DEVICE i32 barrier_all(const Group& group, const state& s) {
   if constexpr (!device::wave::single) {
     device::lane::drain_stores();
-    if (s.pe_count <= one_round_limit) return meet_in_one_round(group, s);
+    if (s.all_mapped != 0 && s.pe_count <= one_round_limit) return meet_in_one_round(group, s);
   }
   i32 status = quiet(group, s);
   status = group.broadcast(status);

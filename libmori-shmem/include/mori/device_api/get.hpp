@@ -4,7 +4,7 @@
 #pragma once
 
 #include <mori/device/copy.hpp>
-#include <mori/device_api/state.hpp>
+#include <mori/device_api/ring.hpp>
 
 namespace mori::device_api {
 
@@ -27,8 +27,17 @@ struct typed_get_request {
 };
 
 template <class Group>
+MORI_DEVICE i32 getmem_by_network(const Group& group, const state& s, const get_request& get) {
+  if (get.bytes == 0) return MORI_OK;
+  command what = command_for(s, MORI_SHMEM_COMMAND_GET, {get.from, get.bytes, get.pe});
+  what.local = device::address(get.to);
+  return post_for_group(group, s, {MORI_SHMEM_OP_GET, get.queue_pair}, what);
+}
+
+template <class Group>
 MORI_HOT i32 getmem_nbi(const Group& group, const state& s, const get_request& get) {
-  const reached source = reach(s, MORI_SHMEM_OP_GET, {get.from, get.bytes, get.pe});
+  const reached source = route(s, MORI_SHMEM_OP_GET, {get.from, get.bytes, get.pe});
+  if (source.status == by_network) return getmem_by_network(group, s, get);
   if (source.status == MORI_OK)
     device::copy(group, get.to, device::pointer<const void>(source.address),
                  static_cast<usz>(get.bytes));
@@ -37,7 +46,8 @@ MORI_HOT i32 getmem_nbi(const Group& group, const state& s, const get_request& g
 
 template <class Group>
 MORI_HOT i32 getmem(const Group& group, const state& s, const get_request& get) {
-  const i32 status = getmem_nbi(group, s, get);
+  i32 status = getmem_nbi(group, s, get);
+  if (s.ring_count != 0 && status == MORI_OK) status = drain(group, s, get.pe, get.queue_pair);
   group.sync();
   return status;
 }

@@ -1,18 +1,19 @@
 // put.hpp - stores to a peer: bulk puts, typed puts, put-with-signal, scalar puts.
 //
-// Bulk puts are non-blocking: the source may be reused at once for mapped peers,
-// but the data is complete at the target only after quiet(), or when a later
-// signal of the same call has been seen there. All lanes of the group call with the same arguments.
+// Bulk puts are non-blocking: the source may be reused at once for mapped peers, and for
+// up to 16 bytes, else after quiet(); the data is complete at the target only after
+// quiet(), or when a later signal of the same call has been seen there. All lanes of the
+// group call with the same arguments.
 // Every function returns MORI_OK or why it did nothing (see state.hpp).
 #pragma once
 
 #include <mori/device/copy.hpp>
-#include <mori/device_api/state.hpp>
+#include <mori/device_api/ring.hpp>
 
 namespace mori::device_api {
 
 // One bulk put: bytes from any address of this PE to a symmetric address on PE pe. The
-// queue pair is a hint that mapped peers ignore.
+// queue pair, which mapped peers ignore, keeps the order of what is sent by it.
 struct put_request {
   void* to;
   const void* from;
@@ -50,8 +51,16 @@ MORI_HOT void move(const Group& group, u64 to, const void* from, u64 bytes) {
 }
 
 template <class Group>
+MORI_DEVICE i32 putmem_by_network(const Group& group, const state& s, const put_request& put) {
+  if (put.bytes == 0) return MORI_OK;
+  return post_for_group(group, s, {MORI_SHMEM_OP_PUT, put.queue_pair},
+                        put_command(s, {put.to, put.bytes, put.pe}, put.from));
+}
+
+template <class Group>
 MORI_HOT i32 putmem_nbi(const Group& group, const state& s, const put_request& put) {
-  const reached target = reach(s, MORI_SHMEM_OP_PUT, {put.to, put.bytes, put.pe});
+  const reached target = route(s, MORI_SHMEM_OP_PUT, {put.to, put.bytes, put.pe});
+  if (target.status == by_network) return putmem_by_network(group, s, put);
   if (target.status == MORI_OK) move(group, target.address, put.from, put.bytes);
   return target.status;
 }
@@ -75,8 +84,8 @@ MORI_HOT void apply_signal(const state& s, u64 word, const signal_request& signa
 
 // Checks a signal: its place, alignment and operation.
 MORI_HOT reached reach_signal(const state& s, const signal_request& signal, i32 pe) {
-  const reached word = reach(s, MORI_SHMEM_OP_PUT_SIGNAL, {signal.word, sizeof(u64), pe});
-  if (word.status != MORI_OK) return word;
+  const reached word = route(s, MORI_SHMEM_OP_PUT_SIGNAL, {signal.word, sizeof(u64), pe});
+  if (word.status != MORI_OK && word.status != by_network) return word;
   if (device::address(signal.word) % sizeof(u64) != 0)
     return {0, refuse_argument(s, MORI_SHMEM_OP_PUT_SIGNAL, pe, device::address(signal.word),
                                sizeof(u64))};
@@ -87,11 +96,26 @@ MORI_HOT reached reach_signal(const state& s, const signal_request& signal, i32 
   return word;
 }
 
+template <class Group>
+MORI_DEVICE i32 putmem_signal_by_network(const Group& group, const state& s, const put_request& put,
+                                         const signal_request& signal) {
+  extent where{device::pointer<void>(s.heap_base), 0, put.pe};
+  if (put.bytes != 0) where = {put.to, put.bytes, put.pe};
+  if (!is_in_heap(s, where.symmetric, where.bytes))
+    return refuse(s, MORI_SHMEM_OP_PUT_SIGNAL, where);
+  command what = put_command(s, where, put.from);
+  what.operation = static_cast<u16>(signal.operation);
+  what.signal = device::address(signal.word) - s.heap_base;
+  what.value = signal.value;
+  return post_for_group(group, s, {MORI_SHMEM_OP_PUT_SIGNAL, put.queue_pair}, what);
+}
+
 // The data (0 bytes are fine), then the signal: who sees the signal with acquire sees the data.
 template <class Group>
 MORI_HOT i32 putmem_signal_nbi(const Group& group, const state& s, const put_request& put,
                                const signal_request& signal) {
   const reached word = reach_signal(s, signal, put.pe);
+  if (word.status == by_network) return putmem_signal_by_network(group, s, put, signal);
   reached target{0, word.status};
   if (word.status == MORI_OK && put.bytes != 0)
     target = reach(s, MORI_SHMEM_OP_PUT_SIGNAL, {put.to, put.bytes, put.pe});
@@ -112,15 +136,18 @@ MORI_HOT i32 putmem_signal_nbi(const Group& group, const state& s, const put_req
 // (the host's store is a release all the same, which costs nothing there). Wakes a sleeper too; a
 // wake that is missed costs it at most its bounded sleep.
 template <class Group, class T>
-MORI_HOT i32 p(const Group& group, const state& s, T* to, T value, i32 pe) {
+MORI_HOT i32 p(const Group& group, const state& s, T* to, T value, i32 pe, i32 queue_pair = 0) {
   static_assert(sizeof(T) == 4 || sizeof(T) == 8);
   using device::order;
   using device::scope;
   using word = typename device::word_of_size<sizeof(T)>::type;
-  const reached target = reach(s, MORI_SHMEM_OP_PUT, {to, sizeof(T), pe});
-  if (target.status != MORI_OK) return target.status;
-  if (target.address % sizeof(T) != 0)
+  const reached target = route(s, MORI_SHMEM_OP_PUT, {to, sizeof(T), pe});
+  if (target.status != MORI_OK && target.status != by_network) return target.status;
+  if (device::address(to) % sizeof(T) != 0)
     return refuse_argument(s, MORI_SHMEM_OP_PUT, pe, device::address(to), sizeof(T));
+  if (target.status == by_network)
+    return post_for_group(group, s, {MORI_SHMEM_OP_PUT, queue_pair},
+                          inline_command(s, {to, sizeof(T), pe}, &value));
   if (group.rank() == 0) {
     constexpr order O = device::wave::single ? order::release : order::relaxed;
     device::store<scope::system, O>(device::pointer<word>(target.address),
@@ -133,10 +160,11 @@ MORI_HOT i32 p(const Group& group, const state& s, T* to, T value, i32 pe) {
 // A value of 1, 2, 4, 8 or 16 bytes; other sizes are a fault.
 template <class Group>
 MORI_HOT i32 put_size_imm_nbi(const Group& group, const state& s, const put_request& put) {
-  const reached target = reach(s, MORI_SHMEM_OP_PUT, {put.to, put.bytes, put.pe});
-  if (target.status != MORI_OK) return target.status;
+  const reached target = route(s, MORI_SHMEM_OP_PUT, {put.to, put.bytes, put.pe});
+  if (target.status != MORI_OK && target.status != by_network) return target.status;
   if (put.bytes == 0 || put.bytes > 16 || (put.bytes & (put.bytes - 1)) != 0)
     return refuse_argument(s, MORI_SHMEM_OP_PUT, put.pe, put.bytes, 16);
+  if (target.status == by_network) return putmem_by_network(group, s, put);
   if (group.rank() == 0) move(device::one_lane{}, target.address, put.from, put.bytes);
   return MORI_OK;
 }

@@ -13,13 +13,15 @@
 //   wait.hpp      wait_until wait_until_equals wait_until_greater_than
 //   order.hpp     quiet fence quiet_pe fence_pe
 //   barrier.hpp   barrier_all
+//   ring.hpp      what the above do where a peer is not mapped
 //
 // Rules that hold for all: once the context has a fault or is aborted,
 // waits end and return the fault, and so do quiet, fence and barrier; on the host the other
 // operations do nothing then, on a GPU they still move their bytes; an address (with its
 // length) outside the heap, a PE that does not exist or an unknown code touches nothing and is
-// recorded as MORI_E_INVALID, a PE that is not mapped as MORI_E_UNAVAILABLE; only mapped peers
-// are served.
+// recorded as MORI_E_INVALID, a PE that is neither mapped nor reached by a network as
+// MORI_E_UNAVAILABLE. Behind a network a lane's operation is a command that the host sends, so a
+// group's bulk operation is one command, and a bulk source must stay as it is until quiet().
 #pragma once
 
 #include <mori/device_api/atomic.hpp>
@@ -27,5 +29,6 @@
 #include <mori/device_api/get.hpp>
 #include <mori/device_api/order.hpp>
 #include <mori/device_api/put.hpp>
+#include <mori/device_api/ring.hpp>
 #include <mori/device_api/state.hpp>
 #include <mori/device_api/wait.hpp>

@@ -2,8 +2,9 @@
 // context ended, is the target in the heap, how is the peer reached. A refused
 // operation touches no memory and records the context's first fault.
 //
-// A symmetric address is an address in the own heap; reach() turns it into the
-// address at which this PE can load and store the peer's copy.
+// A symmetric address is an address in the own heap; route() turns it into the
+// address at which this PE can load and store the peer's copy, or says that the
+// peer is reached by commands.
 #pragma once
 
 #include <mori/shmem.h>
@@ -13,23 +14,38 @@ namespace mori::device_api {
 
 using device::i32;
 using device::i64;
+using device::u16;
 using device::u32;
 using device::u64;
 using device::usz;
 
-using state = mori_shmem_device_state_v1;
+using state = mori_shmem_device_state_v2;
 
-MORI_HOT device::wait_limits limits_of(const state& s) {
+// State is the struct of any level: libmori-ep speaks level 1.
+template <class State>
+MORI_HOT device::wait_limits limits_of(const State& s) {
   return {s.abort_word, s.fault, s.wait_budget_ns, s.spin_count, s.peer_left};
 }
 
-MORI_HOT mori_shmem_sync_v1* own_sync(const state& s) {
+template <class State>
+MORI_HOT mori_shmem_sync_v1* own_sync(const State& s) {
   return device::pointer<mori_shmem_sync_v1>(s.heap_base);
 }
+
+// Where the heap of an existing PE is mapped, 0: it is not. PEs at one stride need no look into
+// the table, which costs a GPU as much as a quarter of a signal's way.
+template <class State>
+MORI_HOT u64 peer_base(const State& s, i32 pe) {
+  if constexpr (!device::same_type<State, mori_shmem_device_state_v1>)
+    if (static_cast<u32>(pe - s.strided_first) < s.strided_count)
+      return s.heap_base + static_cast<u64>(static_cast<i64>(pe - s.my_pe)) * s.peer_stride;
+  return device::load_constant(device::pointer<const u64>(s.peer_bases) + pe);
+}
+
 // Of a peer that reach() has accepted.
-MORI_HOT mori_shmem_sync_v1* peer_sync(const state& s, i32 pe) {
-  return device::pointer<mori_shmem_sync_v1>(
-      device::load_constant(device::pointer<const u64>(s.peer_bases) + pe));
+template <class State>
+MORI_HOT mori_shmem_sync_v1* peer_sync(const State& s, i32 pe) {
+  return device::pointer<mori_shmem_sync_v1>(peer_base(s, pe));
 }
 MORI_HOT device::doorbell doorbell_of(mori_shmem_sync_v1* sync) {
   return {&sync->doorbell, &sync->waiter_count};
@@ -99,19 +115,34 @@ MORI_HOT u64 bytes_of(u64 count) {
   return count > ~u64{0} / sizeof(T) ? ~u64{0} : count * sizeof(T);
 }
 
+// Whether commands reach this existing PE. See ring.hpp.
+MORI_HOT bool is_networked(const state& s, i32 pe) {
+  return s.ring_count != 0 &&
+         device::pointer<const i32>(s.transports)[pe] > MORI_SHMEM_TRANSPORT_P2P;
+}
+
+// In place of a status: the peer is not mapped, but commands reach it.
+inline constexpr i32 by_network = -1;
+
 // The checks that every one-sided operation begins with. A base of 0 is a peer that is not mapped.
 // Whether the context has ended is looked at on the host alone: on a GPU the look would take as
 // long as a store to a peer, so there it is left to waits, quiet, fence and barrier.
-MORI_HOT reached reach(const state& s, i32 operation, const extent& what) {
+MORI_HOT reached route(const state& s, i32 operation, const extent& what) {
   if constexpr (device::wave::single)
     if (device::is_ended(limits_of(s))) return {0, ended_status(s)};
   // One comparison for both ends: a negative pe is a huge unsigned one.
   if (static_cast<u32>(what.pe) >= static_cast<u32>(s.pe_count) ||
       !is_in_heap(s, what.symmetric, what.bytes))
     return {0, refuse(s, operation, what)};
-  const u64 base = device::load_constant(device::pointer<const u64>(s.peer_bases) + what.pe);
-  if (base == 0) return {0, refuse(s, operation, what)};
+  const u64 base = peer_base(s, what.pe);
+  if (base == 0) return {0, is_networked(s, what.pe) ? by_network : refuse(s, operation, what)};
   return {base + (device::address(what.symmetric) - s.heap_base), MORI_OK};
+}
+
+// The same for what loads and stores alone can do.
+MORI_HOT reached reach(const state& s, i32 operation, const extent& what) {
+  const reached found = route(s, operation, what);
+  return found.status == by_network ? reached{0, refuse(s, operation, what)} : found;
 }
 
 MORI_HOT i32 my_pe(const state& s) { return s.my_pe; }
@@ -123,7 +154,7 @@ template <class T>
 MORI_HOT T* ptr(const state& s, T* symmetric, i32 pe) {
   if (static_cast<u32>(pe) >= static_cast<u32>(s.pe_count)) return nullptr;
   const u64 offset = device::address(symmetric) - s.heap_base;
-  const u64 base = device::load_constant(device::pointer<const u64>(s.peer_bases) + pe);
+  const u64 base = peer_base(s, pe);
   if (offset >= s.heap_bytes || base == 0) return nullptr;
   return device::pointer<T>(base + offset);
 }
@@ -132,8 +163,7 @@ MORI_HOT T* ptr(const state& s, T* symmetric, i32 pe) {
 template <class T>
 MORI_HOT T* ptr_p2p(const state& s, T* address, i32 from_pe, i32 pe) {
   if (static_cast<u32>(from_pe) >= static_cast<u32>(s.pe_count)) return nullptr;
-  const u64 from_base =
-      from_pe == s.my_pe ? s.heap_base : device::pointer<const u64>(s.peer_bases)[from_pe];
+  const u64 from_base = from_pe == s.my_pe ? s.heap_base : peer_base(s, from_pe);
   if (from_base == 0) return nullptr;
   return ptr(s, device::pointer<T>(device::address(address) - from_base + s.heap_base), pe);
 }

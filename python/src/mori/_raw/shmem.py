@@ -142,6 +142,20 @@ def mori_shmem_malloc_align(handle: CData, alignment_bytes: int, size_bytes: int
     return address_of(out[0])
 
 
+def mori_shmem_malloc_with_flags(handle: CData, size_bytes: int, flags: int) -> int:
+    out = ffi.new("void **")
+    size_bytes, flags = number(size_bytes, "size"), number(flags, "flags", "uint32_t")
+    _check(_lib.mori_shmem_malloc_with_flags(handle, size_bytes, flags, out, error_record()))
+    return address_of(out[0])
+
+
+def mori_shmem_heap_stats(handle: CData) -> CData:
+    """A mori_shmem_heap_report."""
+    report = new("mori_shmem_heap_report")
+    _check(_lib.mori_shmem_heap_stats(handle, report, error_record()))
+    return report
+
+
 def mori_shmem_free(handle: CData, address: int) -> None:
     _check(_lib.mori_shmem_free(handle, pointer(address, "ptr"), error_record()))
 

@@ -28,11 +28,14 @@ from mori.shmem._api import (
     shmem_finalize,
     shmem_free,
     shmem_get_unique_id,
+    shmem_heap_stats,
     shmem_init_attr,
     shmem_is_initialized,
+    shmem_launcher_init,
     shmem_malloc,
     shmem_malloc_align,
     shmem_module_init,
+    shmem_mpi_init,
     shmem_mype,
     shmem_npes,
     shmem_num_qp_per_pe,
@@ -41,7 +44,7 @@ from mori.shmem._api import (
 )
 from mori.shmem._context import Context
 from mori.shmem._default import current_context, set_default_context
-from mori.shmem._facts import ContextInfo, PeerInfo
+from mori.shmem._facts import ContextInfo, HeapStats, PeerInfo
 from mori.shmem._log import LogRecord, drain_log, set_log_level
 from mori.shmem._tensor import (
     MoriShmemBuffer,
@@ -57,6 +60,7 @@ __all__ = [
     "Context",
     "ContextInfo",
     "DeviceArray",
+    "HeapStats",
     "LogRecord",
     "MoriShmemBuffer",
     "PeerInfo",
@@ -75,11 +79,14 @@ __all__ = [
     "shmem_finalize",
     "shmem_free",
     "shmem_get_unique_id",
+    "shmem_heap_stats",
     "shmem_init_attr",
     "shmem_is_initialized",
+    "shmem_launcher_init",
     "shmem_malloc",
     "shmem_malloc_align",
     "shmem_module_init",
+    "shmem_mpi_init",
     "shmem_mype",
     "shmem_npes",
     "shmem_num_qp_per_pe",

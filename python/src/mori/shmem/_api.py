@@ -15,6 +15,8 @@ from mori._enums import MORI_SHMEM_INIT_WITH_MPI_COMM, MORI_SHMEM_INIT_WITH_UNIQ
 from mori.errors import InvalidError, NotFoundError, StateError, UnsupportedError
 from mori.shmem._context import Context
 from mori.shmem._default import current_context, own_context, set_default_context
+from mori.shmem._facts import HeapStats
+from mori.shmem._launcher import join_communicator, join_launched
 
 # Initialisation
 
@@ -33,25 +35,68 @@ def shmem_get_unique_id() -> bytes:
     return Context.unique_id()
 
 
-def shmem_init_attr(flags: int, rank: int, nranks: int, unique_id: bytes) -> int:
-    """Joins the group of `unique_id` as PE `rank` of `nranks`; collective. Returns 0.
+def shmem_init_attr(flags: int, rank: int, nranks: int, unique_id: Any) -> int:
+    """Joins a group as PE `rank` of `nranks`; collective. Returns 0.
 
-    flags: MORI_SHMEM_INIT_WITH_UNIQUEID. Raises StateError on a second call, InvalidError for a
-    bad flag, rank or length of id (not 128), and what Context raises.
+    flags: MORI_SHMEM_INIT_WITH_UNIQUEID, then `unique_id` is the group's; or
+    MORI_SHMEM_INIT_WITH_MPI_COMM, then it is an mpi4py communicator, whose ranks become PEs.
+    Raises StateError on a second call, InvalidError for a bad flag, rank or length of id (not
+    128) or a communicator of other rank or size, and what Context raises.
     """
     if flags == MORI_SHMEM_INIT_WITH_MPI_COMM:
-        raise UnsupportedError(
-            "flags is MORI_SHMEM_INIT_WITH_MPI_COMM, which Python code has no communicator for: "
-            "broadcast shmem_get_unique_id() over MPI and pass MORI_SHMEM_INIT_WITH_UNIQUEID"
-        )
+        _refuse_second_init()
+        if not all(hasattr(unique_id, name) for name in ("Get_rank", "Get_size", "bcast")):
+            raise InvalidError(
+                "flags is MORI_SHMEM_INIT_WITH_MPI_COMM, so the last argument must be an mpi4py "
+                f"communicator, not a {type(unique_id).__name__}"
+            )
+        own = (unique_id.Get_rank(), unique_id.Get_size())
+        if own != (rank, nranks):
+            raise InvalidError(
+                f"rank {rank!r} of {nranks!r} given, in the communicator this is {own[0]} of "
+                f"{own[1]}"
+            )
+        return join_communicator(unique_id, shmem_get_unique_id, _join)
     if flags != MORI_SHMEM_INIT_WITH_UNIQUEID:
         raise InvalidError(
             f"flags is {flags!r}, expected MORI_SHMEM_INIT_WITH_UNIQUEID "
             f"({MORI_SHMEM_INIT_WITH_UNIQUEID})"
         )
     _refuse_second_init()
+    return _join(unique_id, rank, nranks)
+
+
+def _join(unique_id: bytes, rank: int, nranks: int) -> int:
     set_default_context(Context(unique_id, rank, nranks))
     return 0
+
+
+def shmem_mpi_init(communicator: Any = None) -> int:
+    """Makes a PE of each rank of an mpi4py communicator, default COMM_WORLD; collective. Returns 0.
+
+    Importing mpi4py.MPI initialises MPI if nobody has. Raises ImportError without mpi4py,
+    StateError on a second call, and what Context raises.
+    """
+    _refuse_second_init()
+    if communicator is None:
+        try:
+            from mpi4py import MPI
+        except ImportError as error:
+            raise ImportError(f"shmem_mpi_init needs mpi4py: {error}") from error
+        communicator = MPI.COMM_WORLD
+    return join_communicator(communicator, shmem_get_unique_id, _join)
+
+
+def shmem_launcher_init() -> int:
+    """Makes a PE of each process that a launcher started: torchrun, Open MPI, PMIx, MPICH, Slurm,
+    or whatever sets RANK and WORLD_SIZE. Collective. Returns 0.
+
+    Neither MPI nor a torch process group is needed. How the group's id travels stands in
+    mori/shmem/_launcher.py. Raises StateError when no launcher is found or on a second call,
+    UnavailableError when there is no way for the id, and what Context raises.
+    """
+    _refuse_second_init()
+    return join_launched(shmem_get_unique_id, _join)
 
 
 def shmem_torch_process_group_init(group_name: str) -> int:
@@ -158,10 +203,16 @@ def shmem_malloc_align(alignment: int, size: int, *, context: Context | None = N
 
 
 def shmem_ext_malloc_with_flags(size: int, flags: int, *, context: Context | None = None) -> int:
-    """As shmem_malloc. `flags` choose the kind of GPU memory; only 0 is known."""
-    if flags != 0:
-        raise UnsupportedError(f"flags is {flags!r}, only 0 is known")
-    return current_context(context).malloc(size)
+    """As shmem_malloc, of a kind of memory: 0 default, 1 fine-grained, 3 uncached, as HIP counts.
+
+    The heap's memory is all of these at once. Raises UnsupportedError for other flags.
+    """
+    return current_context(context).malloc_with_flags(size, flags)
+
+
+def shmem_heap_stats(*, context: Context | None = None) -> HeapStats:
+    """Size, use, peak and largest free block of this PE's heap, and what memory is behind it."""
+    return current_context(context).heap_stats()
 
 
 def shmem_free(ptr: int, *, context: Context | None = None) -> None:

@@ -68,8 +68,9 @@ class Context(Memory, Transfers):
 
     unique_id            128 bytes from `Context.unique_id()`, made by one of the PEs
     pe, pe_count         this PE, 0 .. pe_count - 1, and how many there are
-    heap_bytes           symmetric heap per PE; 0: MORI_SHMEM_HEAP_SIZE, else 4 GiB
-    heap_mode            "static", "vmm", "isolation"; "default": MORI_SHMEM_MODE, else static
+    heap_bytes           symmetric heap per PE; 0: MORI_SHMEM_HEAP_SIZE, else 4 GiB, for vmm 16 GiB
+    heap_mode            "static", "vmm" (takes memory as it is allocated), "isolation" (own pages
+                         for each allocation); "default": MORI_SHMEM_MODE, else static
     backend              "host", "amd", "nvidia"; "auto": MORI_BACKEND, else the GPU if torch is in
                          the process and has one, else the host. A GPU is the calling thread's
                          current one: torch's current device if torch is there

@@ -96,6 +96,49 @@ class ContextInfo:
 
 
 @dataclass(frozen=True)
+class HeapStats:
+    """Statistics of this PE's symmetric heap, in bytes and counts.
+
+    size                can be allocated in all, taken or not
+    used, peak          allocated, with rounding and guard pages: now, and at most so far
+    free                size - used
+    largest_free_block  the largest allocation that would succeed
+    committed           memory behind the heap; what was freed counts until the next malloc
+    allocation_count    live ones
+    free_block_count    pieces that the free bytes are in
+    step                memory is taken in steps of so much
+    heap_mode           "static", "vmm" or "isolation"
+    """
+
+    size: int
+    used: int
+    peak: int
+    free: int
+    largest_free_block: int
+    committed: int
+    allocation_count: int
+    free_block_count: int
+    step: int
+    heap_mode: str
+
+    @classmethod
+    def of_report(cls, report: CData) -> HeapStats:
+        """From a mori_shmem_heap_report."""
+        return cls(
+            size=report.size_bytes,
+            used=report.used_bytes,
+            peak=report.peak_bytes,
+            free=report.free_bytes,
+            largest_free_block=report.largest_free_bytes,
+            committed=report.committed_bytes,
+            allocation_count=report.allocation_count,
+            free_block_count=report.free_block_count,
+            step=report.step_bytes,
+            heap_mode=name_of(report.heap_mode, HEAP_MODES),
+        )
+
+
+@dataclass(frozen=True)
 class PeerInfo:
     """How a PE is reached (`transport`: none, p2p, rdma or tcp), and why so."""
 

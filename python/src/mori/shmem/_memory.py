@@ -10,6 +10,7 @@ from mori._raw import shmem as raw
 from mori._raw import text
 from mori.errors import InvalidError, StateError, UnavailableError
 from mori.shmem._addresses import Addresses
+from mori.shmem._facts import HeapStats
 from mori.shmem._lease import Lease
 
 
@@ -36,6 +37,18 @@ class Memory(Addresses):
     def malloc_align(self, alignment_bytes: int, size_bytes: int) -> int:
         """As malloc, at a multiple of `alignment_bytes`, a power of two up to 1 GiB."""
         return raw.mori_shmem_malloc_align(self._live(), alignment_bytes, size_bytes)
+
+    def malloc_with_flags(self, size_bytes: int, flags: int) -> int:
+        """As malloc, of a kind of memory: 0 default, 1 fine-grained, 3 uncached, as HIP counts.
+
+        The heap's memory is all of these at once. Raises UnsupportedError for others,
+        MismatchError when PEs disagree.
+        """
+        return raw.mori_shmem_malloc_with_flags(self._live(), size_bytes, flags)
+
+    def heap_stats(self) -> HeapStats:
+        """Statistics of this PE's heap."""
+        return HeapStats.of_report(raw.mori_shmem_heap_stats(self._live()))
 
     def free(self, block: int | Array) -> None:
         """Returns a block to the heap: its address, or the array or tensor made over it.

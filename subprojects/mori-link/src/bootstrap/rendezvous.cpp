@@ -58,7 +58,12 @@ uint64_t rendezvous::next_due_ns() const {
 }
 
 void rendezvous::tell(guest& g, message_kind kind, byte_span payload) {
-  if (g.channel) (void)g.channel->send(static_cast<uint16_t>(kind), {payload});
+  if (!g.channel) return;
+  auto taken = g.channel->send(static_cast<uint16_t>(kind), {payload});
+  // News may be dropped, the rest is what a guest waits for.
+  if (taken || kind == message_kind::waiting || kind == message_kind::failed) return;
+  fail(base::fail(MORI_E_INTERNAL, "PE {} (pid {}) cannot be told: {}", g.rank, g.process_id,
+                  taken.error().text));
 }
 
 void rendezvous::tell_all(message_kind kind, byte_span payload) {
@@ -73,8 +78,8 @@ void rendezvous::welcome(acceptor::arrival arrival) {
   if (!proper) return;
   guest g;
   g.channel = std::move(arrival.channel);
-  // The queue must take the whole table at once.
-  g.channel->set_limits({4096, size_t{table_limit_bytes_} + 65536});
+  // A frame and the queue must take the whole table.
+  g.channel->set_limits({table_limit_bytes_, size_t{table_limit_bytes_} + 65536});
   g.process_id = e.process_id;
   g.rank = e.rank;
   guests_.push_back(std::move(g));

@@ -1,6 +1,8 @@
 // engine.cpp - see engine.hpp.
 #include "group/engine.hpp"
 
+#include "bootstrap/mesh.hpp"
+
 #include <mori/base/log.hpp>
 
 #include <fcntl.h>
@@ -40,6 +42,7 @@ engine::engine(joined_group&& joined)
       table_(std::move(joined.table)),
       job_(joined.job),
       secret_(joined.secret),
+      heartbeat_timeout_ns_(joined.heartbeat_timeout_ns),
       member_(shape_, liveness_from(table_, joined.heartbeat_timeout_ns), base::now_ns()) {
   for (auto& channel : joined.links) links_.push_back({std::move(channel), SIZE_MAX, false});
   acceptor_options entrance;
@@ -328,6 +331,37 @@ base::result<base::unique_fd> engine::give(int fd, std::span<const int> local_ra
   if (const group_fault* f = member_.fault()) return base::failure{f->status, 0, f->text};
   if (!late) return usage_failure();
   return base::fail(MORI_E_TIMEOUT, "PE {} did not fetch the descriptor in time", list_ranks(left));
+}
+
+base::result<std::vector<peer_link>> engine::open_links(std::span<const int> peers, int lane_count,
+                                                        base::deadline until) {
+  auto socket = tcp::listen_anywhere();
+  // Everybody takes part in the exchange, whatever happened here.
+  const uint16_t own_port = socket ? socket->port : 0;
+  std::vector<uint16_t> ports(static_cast<size_t>(shape_.size()));
+  MORI_CHECK(collective(collective_kind::allgather, std::as_bytes(std::span(&own_port, 1)),
+                        std::as_writable_bytes(std::span(ports)), until));
+  if (!socket) return std::move(socket.error());
+  mesh_options how;
+  how.own_rank = shape_.rank();
+  how.secret = secret_;
+  how.job = job_;
+  how.listener = std::move(socket->fd);
+  how.peers.assign(peers.begin(), peers.end());
+  how.lane_count = lane_count;
+  how.unanswered_limit_ns = heartbeat_timeout_ns_;
+  how.still_sound = [this]() -> base::status {
+    const auto why = fault();
+    return why ? base::status(base::failure{why->status, 0, why->text}) : base::status();
+  };
+  for (const int rank : peers) {
+    const auto at = static_cast<size_t>(rank);
+    if (ports[at] == 0)
+      return base::fail(MORI_E_UNAVAILABLE, "PE {} has no socket for data connections", rank);
+    how.addresses.push_back(table_[at].addresses);
+    for (tcp::address& where : how.addresses.back()) where.port = ports[at];
+  }
+  return connect_mesh(std::move(how), until);
 }
 
 void engine::on_fault(std::function<void(const group_fault&)> handler) {

@@ -29,6 +29,8 @@ class engine {
                           base::deadline until);
   base::result<base::unique_fd> share(int owner_rank, int fd, std::span<const int> local_ranks,
                                       base::deadline until);
+  base::result<std::vector<peer_link>> open_links(std::span<const int> peers, int lane_count,
+                                                  base::deadline until);
   void on_fault(std::function<void(const group_fault&)> handler);
   std::unique_ptr<group_fault> fault() const;
   void on_leave(std::function<void(int)> handler);
@@ -69,6 +71,7 @@ class engine {
   const std::vector<enrolment> table_;
   const uint64_t job_;
   const std::array<uint8_t, 32> secret_;
+  const uint64_t heartbeat_timeout_ns_;
 
   std::mutex call_lock_;  // one collective at a time; taken before lock_
   mutable std::mutex lock_;

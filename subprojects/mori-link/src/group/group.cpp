@@ -91,6 +91,15 @@ class group_over_tcp final : public group {
     return engine_->share(owner_rank, fd, local_ranks_, until);
   }
 
+  base::result<std::vector<peer_link>> open_links(std::span<const int> peers, int lane_count,
+                                                  base::deadline until) override {
+    MORI_CHECK(check_fork());
+    for (const int peer : peers)
+      if (!in_range(peer) || peer == rank())
+        return base::fail(MORI_E_INVALID, "PE {} cannot be connected with PE {}", rank(), peer);
+    return engine_->open_links(peers, lane_count, until);
+  }
+
   void on_fault(std::function<void(const group_fault&)> handler) override {
     if (!forked()) engine_->on_fault(std::move(handler));
   }

@@ -176,6 +176,17 @@ base::status segment::reserve(uint64_t offset, uint64_t bytes) {
   return {};
 }
 
+base::status segment::allow(uint64_t offset, uint64_t bytes, bool access) {
+  if (offset > size_bytes_ || bytes > size_bytes_ - offset || offset % page_bytes() != 0)
+    return base::fail(MORI_E_INVALID, "bytes {} + {} are not pages of a segment of {}", offset,
+                      bytes, size_bytes_);
+  if (::mprotect(data_ + offset, bytes, access ? PROT_READ | PROT_WRITE : PROT_NONE) == 0)
+    return {};
+  auto why = base::fail_os(errno, "cannot change the access to {} bytes of shared memory", bytes);
+  if (why.os_errno == ENOMEM) why.status = MORI_E_NO_MEMORY;  // vm.max_map_count
+  return why;
+}
+
 base::status segment::release(uint64_t offset, uint64_t bytes) {
   if (offset > size_bytes_ || bytes > size_bytes_ - offset)
     return base::fail(MORI_E_INVALID, "bytes {} + {} are outside a segment of {}", offset, bytes,

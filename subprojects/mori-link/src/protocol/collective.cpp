@@ -175,6 +175,10 @@ void collective::fail(uint64_t sequence, const base::failure& why) {
   if (failed_early_.size() > max_failed_early) failed_early_.erase(failed_early_.begin());
 }
 
+void collective::all_began(uint64_t sequence) {
+  if (running_ && kind_ == collective_kind::barrier && sequence_ <= sequence) end({});
+}
+
 std::optional<base::failure> collective::take_own_finding() {
   return std::exchange(own_finding_, std::nullopt);
 }

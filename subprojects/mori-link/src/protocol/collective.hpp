@@ -55,6 +55,9 @@ class collective {
 
   // Ends the operation with this sequence, now or as soon as it begins.
   void fail(uint64_t sequence, const base::failure& why);
+  // All ranks have begun this operation, as another rank knows that has ended it: a barrier that
+  // runs is over then.
+  void all_began(uint64_t sequence);
   // Found here and not yet told to anybody: a mismatch.
   std::optional<base::failure> take_own_finding();
 

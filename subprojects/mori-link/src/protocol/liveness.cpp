@@ -67,6 +67,7 @@ void liveness::on_notice(int link, const notice& news) {
       break;
     case message_kind::aborted:
       if (!aborted_.insert(news.about).second) return;
+      if (fault_.rank < 0) ended_before_abort_ = news.sequence;
       raise(MORI_E_ABORTED, news.about, news.text);
       break;
     case message_kind::left:
@@ -98,13 +99,14 @@ bool liveness::on_tick(uint64_t now_ns) {
   return true;
 }
 
-void liveness::abort(const std::string& why) {
+void liveness::abort(const std::string& why, uint64_t last_sequence) {
   if (leaving_ || !aborted_.insert(shape_.rank()).second) return;
   const std::string text =
       fmt::format("{} aborted: {}", name(shape_.rank()), why).substr(0, max_notice_text_bytes);
   raise(MORI_E_ABORTED, shape_.rank(), text);
   outgoing_.push_back(
-      {{message_kind::aborted, shape_.rank(), shape_.rank(), 0, MORI_E_ABORTED, text}, -1});
+      {{message_kind::aborted, shape_.rank(), shape_.rank(), last_sequence, MORI_E_ABORTED, text},
+       -1});
 }
 
 void liveness::leave(uint64_t last_sequence) {

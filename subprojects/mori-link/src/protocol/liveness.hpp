@@ -43,7 +43,7 @@ class liveness {
   bool on_tick(uint64_t now_ns);
   uint64_t next_due_ns() const { return next_beat_ns_; }
 
-  void abort(const std::string& why);
+  void abort(const std::string& why, uint64_t last_sequence);
   void leave(uint64_t last_sequence);
 
   // Notices to send: to all links but one (-1: to all).
@@ -58,6 +58,8 @@ class liveness {
   bool left(int rank) const { return left_.contains(rank); }
   // Ranks that left, in the order in which this rank heard of it.
   const std::vector<int>& departures() const { return departures_; }
+  // The last collective that the rank whose abort is the fault had ended.
+  uint64_t ended_before_abort() const { return ended_before_abort_; }
   // A rank that left without taking part in this collective; -1: none.
   int missing_for(uint64_t sequence) const;
   std::string name(int rank) const;  // "PE 3 (pid 1234)"
@@ -79,6 +81,7 @@ class liveness {
   std::vector<int> departures_;
   std::vector<outgoing> outgoing_;
   group_fault fault_;
+  uint64_t ended_before_abort_ = 0;
   bool leaving_ = false;
 };
 

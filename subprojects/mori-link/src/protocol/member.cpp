@@ -114,7 +114,7 @@ void member::give_up(uint64_t waited_ns) {
 }
 
 void member::abort(const std::string& why) {
-  alive_.abort(why);
+  alive_.abort(why, work_.sequence() - (work_.running() ? 1 : 0));
   settle();
 }
 
@@ -155,6 +155,8 @@ void member::spread_failure(uint64_t sequence, const base::failure& why) {
 void member::settle() {
   if (const auto found = work_.take_own_finding()) spread_failure(work_.sequence(), *found);
   for (const auto& each : alive_.take_outgoing()) spread(each.news, each.except_link);
+  // Whoever aborts right after a barrier must not make it fail for those who still wait in it.
+  if (fault() != nullptr) work_.all_began(alive_.ended_before_abort());
   if (!work_.running()) return;
   if (const group_fault* f = fault()) return work_.fail(work_.sequence(), {f->status, 0, f->text});
   const int gone = alive_.missing_for(work_.sequence());

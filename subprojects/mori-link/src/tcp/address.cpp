@@ -1,6 +1,7 @@
 // address.cpp - see address.hpp.
 #include <mori/link/tcp/address.hpp>
 
+#include <mori/base/clock.hpp>
 #include <mori/base/env.hpp>
 
 #include <arpa/inet.h>
@@ -184,6 +185,12 @@ base::result<base::unique_fd> accept_one(int listening_fd) {
                                errno == ENETDOWN || errno == EHOSTUNREACH || errno == ENETUNREACH;
     if (!of_connection) return base::fail_os(errno, "cannot accept a connection");
   }
+}
+
+void limit_unanswered(int fd, uint64_t limit_ns) {
+  const auto limit_ms =
+      static_cast<unsigned>(std::min<uint64_t>(limit_ns / base::ns_per_ms, INT32_MAX));
+  (void)::setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &limit_ms, sizeof limit_ms);
 }
 
 void write_address(byte_writer& out, const address& where) {

@@ -13,6 +13,8 @@ void mori_device_host_yield(void);
 void mori_device_host_futex_wait(const unsigned* word, unsigned expected, unsigned long limit_ns);
 // Wakes all that sleep on word, in any process.
 void mori_device_host_futex_wake(unsigned* word);
+// Makes an eventfd readable.
+void mori_device_host_signal_event(int fd);
 }
 
 namespace mori::device::pause {
@@ -36,6 +38,13 @@ MORI_HOT void ring(u32* word, u32* waiter_count) {
   if (load<scope::system, order::seq_cst>(waiter_count) == 0) return;
   fetch_add<scope::system, order::seq_cst>(word, 1u);
   mori_device_host_futex_wake(word);
+}
+
+// A thread that announces its sleep in *asleep, looks again, and then waits for the eventfd.
+MORI_HOT void wake_thread(u32* asleep, i32 event) {
+  if (load<scope::system, order::seq_cst>(asleep) == 0) return;
+  if (exchange<scope::system, order::seq_cst>(asleep, 0u) != 0)
+    mori_device_host_signal_event(event);
 }
 
 class state {

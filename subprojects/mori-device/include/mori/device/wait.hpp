@@ -123,6 +123,10 @@ MORI_HOT bool is_ended_by_anyone(const wait_limits& limits) {
 
 MORI_HOT void ring_doorbell(const doorbell& bell) { pause::ring(bell.word, bell.waiter_count); }
 
+// Wakes a thread of the host that serves what was just published by a sequentially consistent
+// store; one load when it is awake.
+MORI_HOT void wake_thread(u32* asleep, i32 event) { pause::wake_thread(asleep, event); }
+
 // Stores a word that somebody may sleep on, ordered as O. On the host an exchange: the full barrier
 // that ring_doorbell() asks for.
 template <order O>

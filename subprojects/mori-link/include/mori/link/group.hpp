@@ -10,6 +10,7 @@
 #include <mori/base/clock.hpp>
 #include <mori/base/result.hpp>
 #include <mori/base/unique_fd.hpp>
+#include <mori/link/tcp/channel.hpp>
 #include <mori/link/unique_id.hpp>
 
 #include <cstddef>
@@ -38,6 +39,13 @@ struct group_fault {
   std::string text;              // "PE 3 (pid 1234) closed its connection"
 };
 
+// A connection of this rank with another, beside those of the group itself.
+struct peer_link {
+  int rank = -1;
+  int lane = 0;
+  std::unique_ptr<tcp::channel> channel;  // established; may hold frames already
+};
+
 class group {
  public:
   // Collective; returns on every rank or fails on every rank within the
@@ -64,6 +72,11 @@ class group {
   // abstract unix socket, never by name. fd is ignored on other ranks.
   virtual base::result<base::unique_fd> share_descriptor(int owner_rank, int fd,
                                                          base::deadline until) = 0;
+
+  // Collective: connects this rank with each of `peers`, which name it likewise, by lane_count
+  // TCP connections that are authenticated as the group's own. The caller owns and serves them.
+  virtual base::result<std::vector<peer_link>> open_links(std::span<const int> peers,
+                                                          int lane_count, base::deadline until) = 0;
 
   // Called at most once, on the group's thread, with the first fault. Set it
   // right after join; a fault that is already there is delivered at once.

@@ -19,7 +19,12 @@
 
 namespace mori::link {
 
-enum class connection_purpose : uint16_t { rendezvous = 1, neighbour = 2, descriptor = 3 };
+enum class connection_purpose : uint16_t {
+  rendezvous = 1,
+  neighbour = 2,
+  descriptor = 3,
+  data = 4
+};
 
 // What the connecting side says about itself; covered by its proof.
 struct hello {

@@ -39,6 +39,9 @@ class segment {
   base::status reserve(uint64_t offset, uint64_t bytes);
   // Gives whole pages inside the range back; they read as zero afterwards.
   base::status release(uint64_t offset, uint64_t bytes);
+  // Lets this process touch the pages of the range, or makes a touch a SIGSEGV; in this mapping
+  // alone. Both ends on pages, but for the end of the segment.
+  base::status allow(uint64_t offset, uint64_t bytes, bool access);
 
  private:
   std::byte* data_ = nullptr;

@@ -44,6 +44,9 @@ int connect_outcome(int fd);
 // none waits.
 base::result<base::unique_fd> accept_one(int listening_fd);
 
+// Data that was sent and stays unacknowledged for so long breaks the connection.
+void limit_unanswered(int fd, uint64_t limit_ns);
+
 void write_address(byte_writer& out, const address& where);
 address read_address(byte_reader& in);
 

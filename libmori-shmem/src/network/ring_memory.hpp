@@ -1,0 +1,46 @@
+// ring_memory.hpp - where the words of a context's rings lie: those that the proxy reads or
+// writes in one piece of memory that it and the producers reach, those of producers in
+// another, theirs. Each word that somebody polls has a line of its own.
+#pragma once
+
+#include <mori/shmem_device.h>
+#include <mori/base/unique_fd.hpp>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+namespace mori::shmem_core {
+
+struct ring_shape {
+  uint64_t ring_count = 1;
+  uint64_t pe_count = 1;
+  uint64_t capacity = 1024;  // a power of two
+
+  // Of all rings; multiples of a line.
+  uint64_t shared_bytes() const;
+  uint64_t own_bytes() const;
+  // Ring `at`, with both pieces zeroed and at line boundaries. asleep is in the shared piece and
+  // the same word for all of its rings.
+  mori_shmem_ring_v1 ring(uint64_t at, uint64_t shared, uint64_t own, int wake_fd) const;
+};
+
+// Rings of host producers.
+class host_rings {
+ public:
+  explicit host_rings(const ring_shape& shape, int wake_fd);
+  const std::vector<mori_shmem_ring_v1>& all() const { return rings_; }
+
+ private:
+  struct free_lines {
+    void operator()(void* memory) const;
+  };
+  using lines = std::unique_ptr<void, free_lines>;
+  static lines zeroed(uint64_t bytes);
+
+  lines shared_;
+  lines own_;
+  std::vector<mori_shmem_ring_v1> rings_;
+};
+
+}  // namespace mori::shmem_core
