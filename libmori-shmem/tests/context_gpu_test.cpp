@@ -18,6 +18,7 @@
 using namespace mori_test;
 namespace fake = mori::fake;
 
+MORI_KERNEL_DECLARE(mori_shmem_apply);
 MORI_KERNEL_DECLARE(mori_shmem_barrier);
 MORI_KERNEL_DECLARE(mori_shmem_host_call);
 
@@ -62,7 +63,8 @@ class gpu_session {
     world().set = {};
     world().seen = {};
     world().set.fail_with = 999;
-    world().set.kernels = {{"mori_shmem_barrier", host_variant(mori_shmem_barrier_base)},
+    world().set.kernels = {{"mori_shmem_apply", host_variant(mori_shmem_apply_base)},
+                           {"mori_shmem_barrier", host_variant(mori_shmem_barrier_base)},
                            {"mori_shmem_host_call", host_variant(mori_shmem_host_call_base)}};
   }
   ~gpu_session() {
@@ -292,7 +294,7 @@ TEST_CASE("GPU: the words that an alarm is copied from stay until it has been co
   });
 }
 
-TEST_CASE("GPU: a peer that cannot be mapped is not reachable, and says why; all else works") {
+TEST_CASE("GPU: a peer that cannot be mapped is reached by the network, and says why") {
   const gpu_session session;
   session.world().set.faults["cuMemImportFromShareableHandle"] = 999;
   std::array<std::string, 2> reasons;
@@ -302,19 +304,21 @@ TEST_CASE("GPU: a peer that cannot be mapped is not reachable, and says why; all
     REQUIRE(failure(mori_shmem_peer_info, context, 1 - pe, &peer) == "");
     reasons[static_cast<size_t>(pe)] = peer.reason;
     uint64_t* const words = words_of(context, 1);
-    const uint64_t one = 1;
-    const std::string put = failure(mori_shmem_put, context, static_cast<void*>(words),
-                                    static_cast<const void*>(&one), uint64_t{8}, 1 - pe);
-    CHECK((put == "") == (peer.transport == MORI_SHMEM_TRANSPORT_P2P));
-    if (put != "") CHECK(contains(put, "MORI_E_UNAVAILABLE"));
-    CHECK(contains(failure(mori_shmem_barrier_on_stream, context, static_cast<void*>(nullptr)),
-                   "MORI_E_UNAVAILABLE: not all PEs are mapped: a barrier on a stream needs that"));
+    const uint64_t mine = 7 + static_cast<uint64_t>(pe);
+    REQUIRE(failure(mori_shmem_put, context, static_cast<void*>(words),
+                    static_cast<const void*>(&mine), uint64_t{8}, 1 - pe) == "");
     CHECK(failure(mori_shmem_barrier_all, context) == "");
+    uint64_t seen = 0;
+    REQUIRE(failure(mori_shmem_get, context, static_cast<void*>(&seen),
+                    static_cast<const void*>(words), uint64_t{8}, pe) == "");
+    CHECK(seen == 8 - static_cast<uint64_t>(pe));
   });
   const std::string proven = "P2P: GPU memory by descriptor, proven by a nonce";
   CHECK((reasons[0] == proven) != (reasons[1] == proven));
-  CHECK(contains(reasons[0] == proven ? reasons[1] : reasons[0],
-                 "P2P: cuMemImportFromShareableHandle: CUDA_ERROR_UNKNOWN (999)"));
+  const std::string other = reasons[0] == proven ? reasons[1] : reasons[0];
+  CHECK(contains(other,
+                 "TCP: 1 data connection; P2P: cuMemImportFromShareableHandle: "
+                 "CUDA_ERROR_UNKNOWN (999)"));
 }
 
 TEST_CASE("GPU: whichever driver call fails, all PEs are told, at once, and nothing is left") {
@@ -370,7 +374,7 @@ TEST_CASE("GPU: nodes of one machine count as sharers of a device") {
       REQUIRE_MESSAGE(made, made.error().text);
       CHECK((*made)->info().gpu_sharer_count == 2);
       CHECK((*made)->info().local_pe_count == 1);
-      CHECK((*made)->peer_info(1 - pe)->transport == MORI_SHMEM_TRANSPORT_NONE);
+      CHECK((*made)->peer_info(1 - pe)->transport == MORI_SHMEM_TRANSPORT_TCP);
       CHECK((*made)->barrier_all());
     });
   for (auto& thread : threads) thread.join();

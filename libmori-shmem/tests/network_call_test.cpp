@@ -70,7 +70,7 @@ void run_threads(int count, const std::function<void(int)>& body) {
 
 template <class T>
 T* allocate(core::context& context, uint64_t count) {
-  auto memory = context.allocate(256, count * sizeof(T));
+  auto memory = context.allocate({.size_bytes = count * sizeof(T)});
   REQUIRE(static_cast<bool>(memory));
   return static_cast<T*>(*memory);
 }

@@ -116,7 +116,7 @@ base::status context::attach(base::deadline until) {
     memory_ = std::move(memory);
   } else {
     MORI_TRY(auto memory, gpu_heap::create(*group_, settings_, until));
-    auto made = gpu_engine::create(settings_, *memory);
+    auto made = gpu_engine::create(settings_, *memory, health_);
     MORI_CHECK(agree(*group_, made ? base::status() : base::status(made.error()), until));
     engine_ = std::move(*made);
     memory_ = std::move(memory);
@@ -124,13 +124,11 @@ base::status context::attach(base::deadline until) {
   }
   watch_group();
   MORI_CHECK(connect(until));
-  fill_state();
-  return {};
+  return fill_state();
 }
 
 // Peers that are not mapped.
 base::status context::connect(base::deadline until) {
-  if (settings_.backend != MORI_BACKEND_HOST) return {};
   network::hooks use;
   use.open_site = [this](const network::plan& what) { return engine_->open_network(what); };
   use.is_ended = [this] { return __atomic_load_n(health_.abort_word(), __ATOMIC_ACQUIRE) != 0; };
@@ -143,7 +141,7 @@ base::status context::connect(base::deadline until) {
   return {};
 }
 
-void context::fill_state() {
+base::status context::fill_state() {
   state_.struct_size = sizeof state_;
   state_.level = MORI_SHMEM_DEVICE_LEVEL;
   state_.backend = settings_.backend;
@@ -156,7 +154,7 @@ void context::fill_state() {
   // microseconds; with fewer, the peer needs ours, so give it up soon.
   state_.spin_count = core_for_each_pe_ ? 4000 : 100;
   state_.all_mapped = memory_->all_mapped() ? 1 : 0;
-  engine_->place(state_);
+  return engine_->place(state_);
 }
 
 // The structs agree in the fields of level 1.

@@ -79,7 +79,7 @@ class context {
   context(const settings& with, int node_core_count, std::unique_ptr<link::group> group);
   base::status attach(base::deadline until);
   base::status connect(base::deadline until);
-  void fill_state();
+  base::status fill_state();
   void watch_group();
 
   base::status check_pe(int pe) const;

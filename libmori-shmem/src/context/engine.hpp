@@ -33,7 +33,7 @@ class engine {
   // Called at most once, before place().
   virtual base::result<network_site> open_network(const network::plan& what) = 0;
   // Fills in the addresses that kernels use. Called once.
-  virtual void place(mori_shmem_device_state_v2& state) = 0;
+  virtual base::status place(mori_shmem_device_state_v2& state) = 0;
   // Where kernels record a fault; null: in the context's own record.
   virtual const mori_shmem_fault* kernel_record() const { return nullptr; }
   // Any thread: kernels that wait see that PE has left, or that the context has ended.

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <thread>
 
+MORI_KERNEL_DECLARE(mori_shmem_apply);
 MORI_KERNEL_DECLARE(mori_shmem_barrier);
 MORI_KERNEL_DECLARE(mori_shmem_host_call);
 MORI_DEVICE_IMAGES_DECLARE(mori_shmem);
@@ -22,8 +23,9 @@ constexpr uint64_t line_bytes = 64;
 constexpr uint64_t shortest_nap_ns = 10'000;
 constexpr uint64_t longest_nap_ns = 1'000'000;
 
-std::array<device::kernel, 2> all_kernels() {
-  return {MORI_KERNEL_HANDLE(mori_shmem_barrier), MORI_KERNEL_HANDLE(mori_shmem_host_call)};
+std::array<device::kernel, 3> all_kernels() {
+  return {MORI_KERNEL_HANDLE(mori_shmem_apply), MORI_KERNEL_HANDLE(mori_shmem_barrier),
+          MORI_KERNEL_HANDLE(mori_shmem_host_call)};
 }
 
 }  // namespace
@@ -58,11 +60,12 @@ struct gpu_engine::call {
   int32_t pe;
 };
 
-gpu_engine::gpu_engine(const settings& with, gpu_heap& memory) : memory_(memory), settings_(with) {}
+gpu_engine::gpu_engine(const settings& with, gpu_heap& memory, health& faults)
+    : memory_(memory), faults_(faults), settings_(with) {}
 
-base::result<std::unique_ptr<gpu_engine>> gpu_engine::create(const settings& with,
-                                                             gpu_heap& memory) {
-  std::unique_ptr<gpu_engine> made(new gpu_engine(with, memory));
+base::result<std::unique_ptr<gpu_engine>> gpu_engine::create(const settings& with, gpu_heap& memory,
+                                                             health& faults) {
+  std::unique_ptr<gpu_engine> made(new gpu_engine(with, memory, faults));
   MORI_CHECK(made->make(with));
   return made;
 }
@@ -89,8 +92,18 @@ base::status gpu_engine::make(const settings& with) {
            device::pinned_buffer::allocate(gpu, sizeof(pinned) + pe_count * sizeof(uint32_t)));
   reinterpret_cast<pinned*>(host_words_.data())->one = 1;
 
-  const words at(pe_count);
-  MORI_TRY(device_words_, device::device_buffer::allocate(gpu, at.total));
+  MORI_TRY(device_words_, device::device_buffer::allocate(gpu, words(pe_count).total));
+  return {};
+}
+
+base::result<network_site> gpu_engine::open_network(const network::plan& what) {
+  MORI_TRY(network_, gpu_network::create(memory_.gpu(), *kernels_, what));
+  return network_->take_site();
+}
+
+base::status gpu_engine::place(mori_shmem_device_state_v2& state) {
+  const auto& gpu = memory_.gpu();
+  const words at(memory_.peers().size());
   std::vector<uint64_t> bases;
   std::vector<int32_t> transports;
   for (const peer_access& peer : memory_.peers()) {
@@ -99,22 +112,17 @@ base::status gpu_engine::make(const settings& with) {
   }
   MORI_CHECK(gpu->copy_now(device_words_.address() + at.bases, device::address_of(bases.data()),
                            bases.size() * sizeof(uint64_t)));
-  return gpu->copy_now(device_words_.address() + at.transports,
-                       device::address_of(transports.data()), transports.size() * sizeof(int32_t));
-}
-
-base::result<network_site> gpu_engine::open_network(const network::plan&) {
-  return base::fail(MORI_E_UNAVAILABLE, "GPUs are reached by mappings alone");
-}
-
-void gpu_engine::place(mori_shmem_device_state_v2& state) {
-  const words at(memory_.peers().size());
+  MORI_CHECK(gpu->copy_now(device_words_.address() + at.transports,
+                           device::address_of(transports.data()),
+                           transports.size() * sizeof(int32_t)));
   state.peer_bases = device_words_.address() + at.bases;
   state.transports = device_words_.address() + at.transports;
   state.peer_left = device::address_of(left_words());
   state.abort_word = device_words_.address() + words::abort;
   state.fault = device::address_of(kernel_record());
+  if (network_) network_->place(state, memory_, faults_);
   state_ = &state;
+  return {};
 }
 
 const mori_shmem_fault* gpu_engine::kernel_record() const {
@@ -155,11 +163,13 @@ uint64_t gpu_engine::at_peer(const void* symmetric, int pe) const {
 }
 
 base::result<int32_t> gpu_engine::put(void* target, const void* source, uint64_t bytes, int pe) {
+  if (!is_mapped(pe)) return network_->put(target, source, bytes, pe);
   MORI_CHECK(memory_.gpu()->copy_now(at_peer(target, pe), device::address_of(source), bytes));
   return static_cast<int32_t>(MORI_OK);
 }
 
 base::result<int32_t> gpu_engine::get(void* target, const void* source, uint64_t bytes, int pe) {
+  if (!is_mapped(pe)) return network_->get(target, source, bytes, pe);
   MORI_CHECK(memory_.gpu()->copy_now(device::address_of(target), at_peer(source, pe), bytes));
   return static_cast<int32_t>(MORI_OK);
 }
@@ -188,15 +198,22 @@ base::result<int32_t> gpu_engine::run(const call& what, uint64_t& before) {
 }
 
 base::result<int32_t> gpu_engine::put_signal(const mori_shmem_put_signal_args& with) {
+  if (!is_mapped(with.pe)) return network_->put_signal(with);
   if (with.size_bytes != 0) MORI_CHECK(put(with.target, with.source, with.size_bytes, with.pe));
   uint64_t before = 0;
   return run({with.signal, with.signal_value, 0, 8, true, with.signal_op, with.pe}, before);
 }
 
 base::result<int32_t> gpu_engine::atomic(const mori_shmem_atomic_args& with, uint64_t& before) {
+  if (!is_mapped(with.pe)) return network_->atomic(with, before);
   return run({with.target, with.value, with.compare, static_cast<uint32_t>(with.size_bytes), false,
               with.op, with.pe},
              before);
+}
+
+base::result<int32_t> gpu_engine::quiet() {
+  if (network_) return network_->quiet();
+  return static_cast<int32_t>(MORI_OK);
 }
 
 base::result<uint64_t> gpu_engine::read_word(uint64_t address, uint64_t bytes) {

@@ -9,6 +9,7 @@
 
 #include "context/engine.hpp"
 #include "context/gpu_heap.hpp"
+#include "context/gpu_network.hpp"
 
 #include <mori/device/runtime.hpp>
 
@@ -19,11 +20,12 @@ namespace mori::shmem_core {
 
 class gpu_engine final : public engine {
  public:
-  static base::result<std::unique_ptr<gpu_engine>> create(const settings& with, gpu_heap& memory);
+  static base::result<std::unique_ptr<gpu_engine>> create(const settings& with, gpu_heap& memory,
+                                                          health& faults);
   ~gpu_engine() override;
 
   base::result<network_site> open_network(const network::plan& what) override;
-  void place(mori_shmem_device_state_v2& state) override;
+  base::status place(mori_shmem_device_state_v2& state) override;
   const mori_shmem_fault* kernel_record() const override;
   void mark_left(int pe) override;
   bool has_left(int pe) const override;
@@ -35,7 +37,7 @@ class gpu_engine final : public engine {
   base::result<int32_t> atomic(const mori_shmem_atomic_args& with, uint64_t& before) override;
   base::result<waited> wait_until(const mori_shmem_wait_args& with,
                                   const std::function<base::status()>& still_sound) override;
-  base::result<int32_t> quiet() override { return static_cast<int32_t>(MORI_OK); }
+  base::result<int32_t> quiet() override;
   base::status barrier_on_stream(void* stream) override;
 
   int32_t gpu_ordinal() const override { return memory_.gpu()->facts().ordinal; }
@@ -45,17 +47,20 @@ class gpu_engine final : public engine {
   struct words;  // offsets in device memory
   struct pinned;
 
-  gpu_engine(const settings& with, gpu_heap& memory);
+  gpu_engine(const settings& with, gpu_heap& memory, health& faults);
   base::status make(const settings& with);
   uint32_t* left_words() const;
   uint64_t at_peer(const void* symmetric, int pe) const;
+  bool is_mapped(int pe) const { return memory_.peers()[static_cast<size_t>(pe)].base != 0; }
   struct call;
   base::result<int32_t> run(const call& what, uint64_t& before);
   base::result<uint64_t> read_word(uint64_t address, uint64_t bytes);
 
   gpu_heap& memory_;
+  health& faults_;
   const settings settings_;
   std::unique_ptr<device::runtime> kernels_;
+  std::unique_ptr<gpu_network> network_;
   device::device_buffer device_words_;
   device::pinned_buffer host_words_;
   // The device's helper streams: kernels of host calls; the abort word.

@@ -28,7 +28,7 @@ base::result<network_site> host_engine::open_network(const network::plan& what) 
   return site;
 }
 
-void host_engine::place(mori_shmem_device_state_v2& state) {
+base::status host_engine::place(mori_shmem_device_state_v2& state) {
   for (const peer_access& peer : memory_.peers()) {
     peer_bases_.push_back(peer.base);
     transports_.push_back(peer.transport);
@@ -43,6 +43,7 @@ void host_engine::place(mori_shmem_device_state_v2& state) {
   state.abort_word = reinterpret_cast<uint64_t>(faults_.abort_word());
   state.peer_left = reinterpret_cast<uint64_t>(peer_left_.data());
   state_ = &state;
+  return {};
 }
 
 void host_engine::mark_left(int pe) {

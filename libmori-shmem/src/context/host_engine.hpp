@@ -16,7 +16,7 @@ class host_engine final : public engine {
   host_engine(node_memory& memory, health& faults, bool spins);
 
   base::result<network_site> open_network(const network::plan& what) override;
-  void place(mori_shmem_device_state_v2& state) override;
+  base::status place(mori_shmem_device_state_v2& state) override;
   void mark_left(int pe) override;
   bool has_left(int pe) const override;
 

@@ -49,24 +49,22 @@ uint64_t shared_bytes_each(const ring_shape& shape) {
   return in.at;
 }
 
-uint64_t own_bytes_each(const ring_shape& shape) {
-  cursor in{0};
-  mori_shmem_ring_v1 ring{};
-  place_own(shape, in, ring);
-  return in.at;
-}
-
 }  // namespace
 
 uint64_t ring_shape::shared_bytes() const {
   return line_bytes + ring_count * shared_bytes_each(*this);
 }
 
-uint64_t ring_shape::own_bytes() const { return ring_count * own_bytes_each(*this); }
+uint64_t ring_shape::own_bytes_each() const {
+  cursor in{0};
+  mori_shmem_ring_v1 ring{};
+  place_own(*this, in, ring);
+  return in.at;
+}
 
 mori_shmem_ring_v1 ring_shape::ring(uint64_t at, uint64_t shared, uint64_t own, int wake_fd) const {
   cursor in_shared{shared + line_bytes + at * shared_bytes_each(*this)};
-  cursor in_own{own + at * own_bytes_each(*this)};
+  cursor in_own{own};
   mori_shmem_ring_v1 made = place_shared(*this, in_shared);
   place_own(*this, in_own, made);
   made.asleep = shared;
@@ -84,10 +82,12 @@ host_rings::lines host_rings::zeroed(uint64_t bytes) {
 }
 
 host_rings::host_rings(const ring_shape& shape, int wake_fd)
-    : shared_(zeroed(shape.shared_bytes())), own_(zeroed(shape.own_bytes())) {
+    : shared_(zeroed(shape.shared_bytes())),
+      own_(zeroed(shape.ring_count * shape.own_bytes_each())) {
+  const uint64_t own = reinterpret_cast<uint64_t>(own_.get());
   for (uint64_t at = 0; at < shape.ring_count; ++at)
     rings_.push_back(shape.ring(at, reinterpret_cast<uint64_t>(shared_.get()),
-                                reinterpret_cast<uint64_t>(own_.get()), wake_fd));
+                                own + at * shape.own_bytes_each(), wake_fd));
 }
 
 }  // namespace mori::shmem_core

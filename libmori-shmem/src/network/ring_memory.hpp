@@ -17,11 +17,11 @@ struct ring_shape {
   uint64_t pe_count = 1;
   uint64_t capacity = 1024;  // a power of two
 
-  // Of all rings; multiples of a line.
+  // Multiples of a line: the shared piece of all rings, the producers' piece of each.
   uint64_t shared_bytes() const;
-  uint64_t own_bytes() const;
-  // Ring `at`, with both pieces zeroed and at line boundaries. asleep is in the shared piece and
-  // the same word for all of its rings.
+  uint64_t own_bytes_each() const;
+  // Ring `at`. `shared` is the piece of all, `own` that of this ring, both zeroed. asleep is in the
+  // shared piece, the same word for all of its rings.
   mori_shmem_ring_v1 ring(uint64_t at, uint64_t shared, uint64_t own, int wake_fd) const;
 };
 
