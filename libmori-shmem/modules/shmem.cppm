@@ -89,6 +89,8 @@ export {
   using ::mori_shmem_log_set_level;
   using ::mori_shmem_malloc;
   using ::mori_shmem_malloc_align;
+  using ::mori_shmem_module_forget;
+  using ::mori_shmem_module_init;
   using ::mori_shmem_my_pe;
   using ::MORI_SHMEM_OP_ATOMIC;
   using ::MORI_SHMEM_OP_BARRIER;

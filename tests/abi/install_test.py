@@ -20,6 +20,7 @@ C_HEADERS = {
     "mori/base.h",
     "mori/shmem.h",
     "mori/shmem_device.h",
+    "mori/shmem_module.h",
     "mori/ep.h",
     "mori/io.h",
 }

@@ -13,7 +13,11 @@ import sys
 # Module -> crate, C headers and C++ headers whose names it exports. A private crate's module
 # exports all of the crate's headers but those of one back end (see its cppm).
 LIBRARIES = {
-    "shmem": ("libmori-shmem", ("base", "shmem_device", "shmem"), ("cpp/result.hpp", "shmem.hpp")),
+    "shmem": (
+        "libmori-shmem",
+        ("base", "shmem_device", "shmem", "shmem_module"),
+        ("cpp/result.hpp", "shmem.hpp"),
+    ),
     "ep": ("libmori-ep", ("base", "ep"), ("cpp/result.hpp", "ep.hpp")),
     "io": ("libmori-io", ("base", "io"), ("io.hpp",)),
 }

@@ -20,7 +20,7 @@
 #include <mori/shmem_device.h>
 
 #define MORI_SHMEM_VERSION_MAJOR 0
-#define MORI_SHMEM_VERSION_MINOR 2
+#define MORI_SHMEM_VERSION_MINOR 3
 #define MORI_SHMEM_VERSION_PATCH 0
 
 #define MORI_SHMEM_UNIQUE_ID_BYTES 128

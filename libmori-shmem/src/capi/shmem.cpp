@@ -3,6 +3,7 @@
 // is in context/.
 #include "context/context.hpp"
 
+#include <mori/shmem_module.h>
 #include <mori/base/boundary.hpp>
 #include <mori/base/handle.hpp>
 #include <mori/base/log.hpp>
@@ -17,7 +18,7 @@ namespace {
 
 constexpr unsigned handle_kind = 1;
 constexpr unsigned lease_kind = 3;  // 2: mori_ep
-constexpr uint32_t abi_level = 2;
+constexpr uint32_t abi_level = 3;
 
 // Never destroyed: calls may come during static destruction.
 base::handle_table<context, mori_shmem>& contexts() {
@@ -304,6 +305,16 @@ mori_status mori_shmem_device_state(const mori_shmem* in_shmem, uint32_t level, 
     std::memcpy(out_state, &c.state(), sizeof(mori_shmem_device_state_v1));
     return {};
   });
+}
+
+mori_status mori_shmem_module_init(mori_shmem* in_shmem, void* in_module, mori_error* error) {
+  return on_sound(in_shmem, error,
+                  [&](context& c) -> base::status { return c.init_module(in_module); });
+}
+
+mori_status mori_shmem_module_forget(mori_shmem* in_shmem, void* in_module, mori_error* error) {
+  return on(in_shmem, error,
+            [&](context& c) -> base::status { return c.forget_module(in_module); });
 }
 
 }  // extern "C"

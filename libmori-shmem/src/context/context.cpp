@@ -152,6 +152,7 @@ void context::shut_down() {
   health_.take_announcement();
   health_.raise({MORI_E_ABORTED, 0, "the context was destroyed while in use"}, MORI_SHMEM_OP_NONE,
                 settings_.pe);
+  if (engine_ != nullptr) engine_->end_modules();
   group_->leave();
 }
 

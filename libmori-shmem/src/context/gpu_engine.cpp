@@ -58,7 +58,8 @@ struct gpu_engine::call {
   int32_t pe;
 };
 
-gpu_engine::gpu_engine(const settings& with, gpu_heap& memory) : memory_(memory), settings_(with) {}
+gpu_engine::gpu_engine(const settings& with, gpu_heap& memory)
+    : memory_(memory), settings_(with), modules_(memory.gpu(), with.pe) {}
 
 base::result<std::unique_ptr<gpu_engine>> gpu_engine::create(const settings& with,
                                                              gpu_heap& memory) {

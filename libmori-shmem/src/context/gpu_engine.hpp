@@ -9,6 +9,7 @@
 
 #include "context/engine.hpp"
 #include "context/gpu_heap.hpp"
+#include "context/gpu_modules.hpp"
 
 #include <mori/device/runtime.hpp>
 
@@ -36,6 +37,10 @@ class gpu_engine final : public engine {
   base::result<int32_t> quiet() override { return static_cast<int32_t>(MORI_OK); }
   base::status barrier_on_stream(void* stream) override;
 
+  base::status init_module(void* module) override { return modules_.init(module, *state_); }
+  base::status forget_module(void* module) override { return modules_.forget(module); }
+  void end_modules() override { modules_.end(); }
+
   int32_t gpu_ordinal() const override { return memory_.gpu()->facts().ordinal; }
   int32_t gpu_sharer_count() const override { return memory_.sharer_count(); }
 
@@ -60,6 +65,7 @@ class gpu_engine final : public engine {
   void* stream_ = nullptr;
   void* alarm_ = nullptr;
   std::mutex one_call_;
+  gpu_modules modules_;
   const mori_shmem_device_state_v1* state_ = nullptr;
 };
 
