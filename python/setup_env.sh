@@ -91,10 +91,12 @@ mori_make_venv() {
   printf '%s\n' "${missing[@]}" >>"$met"
 }
 
-# Files that the ninja targets of the libraries make, whatever their versions are.
+# Files that the ninja targets of the libraries make, whatever their versions are, and the device
+# bitcode that is installed with them.
 mori_library_targets() {
   "$mori_venv/bin/ninja" -C "$mori_release" -t targets all |
-    sed -n 's|^\(subprojects/libmori-[a-z]*/libmori-[a-z]*\.so[.0-9]*\): cp*_LINKER.*|\1|p'
+    sed -n -e 's|^\(subprojects/libmori-[a-z]*/libmori-[a-z]*\.so[.0-9]*\): cp*_LINKER.*|\1|p' \
+      -e 's|^\(subprojects/.*/libmori_shmem_device-[^:]*\): CUSTOM_COMMAND.*|\1|p'
 }
 
 mori_build_release() {
@@ -126,6 +128,7 @@ mori_package_digest() {
     find python/src capi/include -type f ! -name '*.pyc' ! -name '_cdef_*' ! -path '*/lib/*' -print0
     find python/build_cdef.py python/build_backend.py pyproject.toml README.md LICENSE -print0
     find build/release -name 'libmori-*.so.*.*' -type f ! -name "*.symbols" -print0
+    find build/release -name 'libmori_shmem_device-*' -type f -print0
   } 2>/dev/null | sort -z | xargs -0 sha256sum | sha256sum)
 }
 

@@ -112,23 +112,26 @@ MORI_HOT Result run_in_program(Result dead, Body body) {
 
 }  // namespace mori::shmem_exports
 
+// The C ABI has host functions of some of the names that kernels use.
+#if defined(MORI_TARGET_HOST)
+#define MORI_EXPORT_NAME(name) mori_shmem_host_##name
+#else
+#define MORI_EXPORT_NAME(name) mori_shmem_##name
+#endif
+
 // One function of both kinds; the last argument is the expression.
-#define MORI_EXPORT_LOOKUP(result, name, group_type, dead, parameters, ...)                     \
-  extern "C" MORI_EXPORTED result mori_shmem_##name parameters {                           \
-    using namespace mori::shmem_exports;                                                        \
-    return run<group_type, result>(                                                             \
-        static_cast<result>(dead),                                                              \
-        [&]([[maybe_unused]] const auto& group, [[maybe_unused]] const state& s) {              \
-          return __VA_ARGS__;                                                                   \
-        });                                                                                     \
+#define MORI_EXPORT_LOOKUP(result, name, group_type, dead, parameters, ...)                       \
+  extern "C" MORI_EXPORTED result MORI_EXPORT_NAME(name) parameters {                             \
+    using namespace mori::shmem_exports;                                                          \
+    return run<group_type, result>(static_cast<result>(dead),                                     \
+                                   [&]([[maybe_unused]] const auto& group,                        \
+                                       [[maybe_unused]] const state& s) { return __VA_ARGS__; }); \
   }
-#define MORI_EXPORT(result, name, group_type, dead, parameters, ...)                            \
-  MORI_EXPORT_LOOKUP(result, name, group_type, dead, parameters, __VA_ARGS__)                   \
-  extern "C" MORI_EXPORTED result mori_shmem_program_##name parameters {                   \
-    using namespace mori::shmem_exports;                                                        \
-    return run_in_program<group_type, result>(                                                  \
-        static_cast<result>(dead),                                                              \
-        [&]([[maybe_unused]] const auto& group, [[maybe_unused]] const state& s) {              \
-          return __VA_ARGS__;                                                                   \
-        });                                                                                     \
+#define MORI_EXPORT(result, name, group_type, dead, parameters, ...)                              \
+  MORI_EXPORT_LOOKUP(result, name, group_type, dead, parameters, __VA_ARGS__)                     \
+  extern "C" MORI_EXPORTED result MORI_EXPORT_NAME(program_##name) parameters {                   \
+    using namespace mori::shmem_exports;                                                          \
+    return run_in_program<group_type, result>(                                                    \
+        static_cast<result>(dead), [&]([[maybe_unused]] const auto& group,                        \
+                                       [[maybe_unused]] const state& s) { return __VA_ARGS__; }); \
   }

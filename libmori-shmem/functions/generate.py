@@ -50,8 +50,11 @@ HEADER = """/* shmem_functions.h - the functions of libmori_shmem_device-ARCH.bc
  * and after it. The reference page, docs/device_functions.md, says what each does.
  *
  * The module that the kernel is in holds the state: mori_shmem_module_init() of
- * mori/shmem.h sets it. Without it, and after the context has ended, the functions do nothing
+ * mori/shmem_module.h sets it. Without it, and after the context has ended, the functions do nothing
  * and return MORI_E_STATE (2), or what the page says.
+ *
+ * mori/shmem.h has host functions of the names mori_shmem_my_pe and
+ * mori_shmem_ptr_p2p: include one of the two headers in a source for the host.
  */
 #ifndef MORI_SHMEM_FUNCTIONS_H
 #define MORI_SHMEM_FUNCTIONS_H
@@ -64,11 +67,16 @@ HEADER = """/* shmem_functions.h - the functions of libmori_shmem_device-ARCH.bc
 #endif
 #endif
 
+#if !defined(MORI_DEVICE_NAME)
+#define MORI_DEVICE_NAME(name) mori_shmem_##name
+#endif
+
 #ifdef __cplusplus
 extern "C" {{
 #endif
 
-#define MORI_LOOKUP(result, name, parameters) MORI_DEVICE_CALL result mori_shmem_##name parameters;
+#define MORI_LOOKUP(result, name, parameters) \\
+  MORI_DEVICE_CALL result MORI_DEVICE_NAME(name) parameters;
 #define MORI_FUNCTION(result, name, parameters) \\
   MORI_LOOKUP(result, name, parameters)         \\
   MORI_LOOKUP(result, program_##name, parameters)

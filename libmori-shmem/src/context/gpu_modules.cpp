@@ -55,10 +55,11 @@ base::status gpu_modules::init(void* module, const state& what) {
   if (module == nullptr) return base::fail(MORI_E_INVALID, "in_module is NULL");
   MORI_TRY(const device::gpu::variable found, gpu_->find_variable(module, names[0]));
   if (found.address == 0)
-    return base::fail(MORI_E_NOT_FOUND,
-                      "the module has no variable {}: it was not linked with the device bitcode, or "
-                      "uses nothing of it",
-                      names[0]);
+    return base::fail(
+        MORI_E_NOT_FOUND,
+        "the module has no variable {}: it was not linked with the device bitcode, or "
+        "uses nothing of it",
+        names[0]);
   if (found.bytes != sizeof what)
     return base::fail(MORI_E_VERSION, "{} of the module has {} bytes, this library's has {}",
                       names[0], found.bytes, sizeof what);

@@ -1,7 +1,6 @@
 """The device functions of mori.shmem for Triton kernels, on AMD and NVIDIA GPUs.
 
     import triton, triton.language as tl
-    from mori.ir import SIGNAL_SET
     from mori.ir import triton as shmem
 
     shmem.install_hook()
@@ -9,7 +8,8 @@
     @triton.jit
     def push(symmetric, signal, count: tl.constexpr):
         right = (shmem.my_pe() + 1) % shmem.n_pes()
-        shmem.putmem_nbi_signal_block(symmetric, symmetric, count * 4, signal, 1, 9, right)
+        shmem.putmem_nbi_signal_block(symmetric, symmetric, count * 4, signal, 1,
+                                      shmem.SIGNAL_SET, right)
         shmem.uint64_wait_until_equals(signal, 1)
 
     push[(1,)](array, words, 1024, extern_libs=shmem.get_extern_libs())
@@ -28,9 +28,11 @@ with a signal or a barrier of this module, and wait with one of its waits before
 from __future__ import annotations
 
 import triton
+from triton.language import constexpr
 
+from mori.ir import _functions
 from mori.ir._bitcode import content_path, find_bitcode
-from mori.ir._functions import MORI_DEVICE_FUNCTIONS, SIGNAL_ADD, SIGNAL_SET
+from mori.ir._functions import MORI_DEVICE_FUNCTIONS
 from mori.ir.triton import _versions
 
 _versions.check(triton.__version__)
@@ -40,6 +42,10 @@ from mori.ir.triton._call import LIBRARY  # noqa: E402
 from mori.ir.triton._instances import PerContext, per_context  # noqa: E402
 from mori.ir.triton._modules import install_hook, remove_hook  # noqa: E402
 from mori.ir.triton._wrappers import *  # noqa: E402, F403
+
+# For use in kernels, which may refer to constants of this kind alone.
+SIGNAL_SET = constexpr(_functions.SIGNAL_SET)
+SIGNAL_ADD = constexpr(_functions.SIGNAL_ADD)
 
 for _name, _entry in MORI_DEVICE_FUNCTIONS.items():
     getattr(_wrappers, _name).__doc__ = _entry["doc"]

@@ -42,6 +42,13 @@ class PerContext:
                 )
             return self._instances[context]
 
+    def prepare(self, *args: Any, grid: tuple[int, ...], **options: Any) -> None:
+        """Compiles and loads the calling thread's instance for a launch with these arguments.
+        Loading may wait for kernels that run: PEs that are threads do it, and meet, before the
+        first of them launches a kernel that waits for another."""
+        compiled = self.instance().warmup(*args, grid=grid, **options)
+        compiled._init_handles()
+
     def __getitem__(self, grid: Any) -> Any:
         return self.instance()[grid]
 

@@ -65,9 +65,16 @@ def _is_linked(name: str, metadata_group: dict[str, Any]) -> bool:
 
 
 def _loaded(module: Any, function: Any, name: str, metadata_group: Any, _hash: Any) -> None:
-    """The launch comes next, and gives the module its state."""
-    if _is_linked(name, metadata_group):
-        _by_function[int(function)] = _Loaded(name, int(module))
+    if not _is_linked(name, metadata_group):
+        return
+    one = _Loaded(name, int(module))
+    try:
+        context = current_context()
+    except StateError:
+        _by_function[int(function)] = one  # the launch needs one
+        return
+    if one.give_to(context):
+        _by_function[int(function)] = one
 
 
 def _launched(metadata: Any) -> None:

@@ -37,8 +37,7 @@
 #define MORI_COLD __attribute__((device)) inline
 #define MORI_SHARED __attribute__((shared))
 #define MORI_GLOBAL __attribute__((global))
-#define MORI_EXPORTED \
-  __attribute__((device, always_inline)) __attribute__((visibility("default")))
+#define MORI_EXPORTED __attribute__((device, always_inline)) __attribute__((visibility("default")))
 #define MORI_MODULE_STATE __attribute__((constant)) __attribute__((visibility("default")))
 #if defined(__CUDACC__)
 #define MORI_ARGUMENT __grid_constant__
