@@ -144,7 +144,8 @@ def _package_files() -> list[tuple[str, bytes]]:
     files = []
     for path in PACKAGE.rglob("*"):
         inside = path.relative_to(PACKAGE.parent)
-        kept = path.suffix == ".py" or path.name == "py.typed"
+        built = inside.parts[1] == "lib"  # by an editable installation
+        kept = not built and (path.suffix == ".py" or path.name == "py.typed")
         if path.is_file() and kept and not path.name.startswith("_cdef_"):
             files.append((inside.as_posix(), path.read_bytes()))
     return files
@@ -190,7 +191,7 @@ def build_editable(
     linked += [(f"bitcode/{name}", path) for name, path in _bitcode_files(config_settings)]
     for name, path in linked:
         target = PACKAGE / "lib" / name
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
         target.symlink_to(path)
     entry = ("mori_source.pth", f"{PACKAGE.parent}\n".encode())

@@ -9,6 +9,8 @@
 #     mori_setup_env [--tests] [--torch]         all of it; --tests adds pytest, ruff and ml_dtypes,
 #                                                --torch torch for the tests that use it
 #     mori_make_venv [--tests] [--torch]         only the virtual environment
+#     mori_make_triton                           each Triton that mori.ir.triton knows, in a folder of
+#                                                its own below build/triton
 #
 # MORI_PYTHON chooses the interpreter; else the first python3 of at least 3.11 is taken.
 
@@ -89,6 +91,21 @@ mori_make_venv() {
   mori_quietly timeout 1200 "$mori_venv/bin/python" -m pip install --disable-pip-version-check \
     "${missing[@]}" || return 1
   printf '%s\n' "${missing[@]}" >>"$met"
+}
+
+# Apart from the virtual environment, which can hold only one. Without what they depend on: kernels
+# are compiled, not launched.
+mori_make_triton() {
+  local version folder
+  for version in 3.6.0 3.8.0; do
+    folder="$mori_root/build/triton/$version"
+    [ -e "$folder/.mori-complete" ] && continue
+    mori_say "installing Triton $version into build/triton"
+    rm -rf "$folder"
+    mori_quietly timeout 600 "$mori_venv/bin/python" -m pip install --disable-pip-version-check \
+      --no-deps --no-compile --target "$folder" "triton==$version" || return 1
+    touch "$folder/.mori-complete"
+  done
 }
 
 # Files that the ninja targets of the libraries make, whatever their versions are, and the device
