@@ -1,7 +1,7 @@
 """The build backend of the package (PEP 517 and 660): a wheel is a zip file, written here.
 
 What goes in: python/src/mori, the declarations that build_cdef.py makes from capi/include, and the
-shared libraries when they are built. Where the libraries are is said by the configuration setting
+shared libraries and the device bitcode when they are built. Where the libraries are is said by the configuration setting
 `library-dir` or the environment variable MORI_BUILD_LIBRARY_DIR (one or more folders separated by
 ':'); without it the package looks for them at run time (mori/_ffi.py). The wheel is
 reproducible: sorted entries, one fixed time stamp.
@@ -50,6 +50,17 @@ def _library_files(settings: dict[str, Any] | None) -> list[tuple[str, Path]]:
     if not found:
         raise SystemExit(f"no libmori-*.so.N in {where}")
     return found
+
+
+def _bitcode_files(settings: dict[str, Any] | None) -> list[tuple[str, Path]]:
+    """(name, file) of the device bitcode, the sources of more and what compiles them, which lie in
+    mori/bitcode below the folder of libmori-shmem."""
+    where = (settings or {}).get("library-dir") or os.environ.get("MORI_BUILD_LIBRARY_DIR", "")
+    for folder in filter(None, str(where).split(":")):
+        files = sorted(path for path in (Path(folder) / "mori/bitcode").glob("*") if path.is_file())
+        if files:
+            return [(path.name, path) for path in files]
+    return []
 
 
 def _declarations() -> bytes:
@@ -133,7 +144,8 @@ def _package_files() -> list[tuple[str, bytes]]:
     files = []
     for path in PACKAGE.rglob("*"):
         inside = path.relative_to(PACKAGE.parent)
-        kept = path.suffix == ".py" or path.name == "py.typed"
+        built = inside.parts[1] == "lib"  # by an editable installation
+        kept = not built and (path.suffix == ".py" or path.name == "py.typed")
         if path.is_file() and kept and not path.name.startswith("_cdef_"):
             files.append((inside.as_posix(), path.read_bytes()))
     return files
@@ -163,6 +175,8 @@ def build_wheel(
     files = _package_files()
     files.append(("mori/_cdef_mori.py", _declarations()))
     files.extend((f"mori/lib/{name}", path.read_bytes()) for name, path in libraries)
+    bitcode = _bitcode_files(config_settings)
+    files.extend((f"mori/lib/bitcode/{name}", path.read_bytes()) for name, path in bitcode)
     return _write_wheel(wheel_directory, _tag(bool(libraries)), files)
 
 
@@ -173,9 +187,11 @@ def build_editable(
 ) -> str:
     """A wheel with a path entry alone; declarations and libraries go into the source tree."""
     (PACKAGE / "_cdef_mori.py").write_bytes(_declarations())
-    for name, path in _library_files(config_settings):
+    linked = _library_files(config_settings)
+    linked += [(f"bitcode/{name}", path) for name, path in _bitcode_files(config_settings)]
+    for name, path in linked:
         target = PACKAGE / "lib" / name
-        target.parent.mkdir(exist_ok=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)
         target.symlink_to(path)
     entry = ("mori_source.pth", f"{PACKAGE.parent}\n".encode())

@@ -9,6 +9,8 @@
 #     mori_setup_env [--tests] [--torch]         all of it; --tests adds pytest, ruff and ml_dtypes,
 #                                                --torch torch for the tests that use it
 #     mori_make_venv [--tests] [--torch]         only the virtual environment
+#     mori_make_triton                           each Triton that mori.ir.triton knows, in a folder of
+#                                                its own below build/triton
 #
 # MORI_PYTHON chooses the interpreter; else the first python3 of at least 3.11 is taken.
 
@@ -91,10 +93,27 @@ mori_make_venv() {
   printf '%s\n' "${missing[@]}" >>"$met"
 }
 
-# Files that the ninja targets of the libraries make, whatever their versions are.
+# Apart from the virtual environment, which can hold only one. Without what they depend on: kernels
+# are compiled, not launched.
+mori_make_triton() {
+  local version folder
+  for version in 3.6.0 3.8.0; do
+    folder="$mori_root/build/triton/$version"
+    [ -e "$folder/.mori-complete" ] && continue
+    mori_say "installing Triton $version into build/triton"
+    rm -rf "$folder"
+    mori_quietly timeout 600 "$mori_venv/bin/python" -m pip install --disable-pip-version-check \
+      --no-deps --no-compile --target "$folder" "triton==$version" || return 1
+    touch "$folder/.mori-complete"
+  done
+}
+
+# Files that the ninja targets of the libraries make, whatever their versions are, and the device
+# bitcode that is installed with them.
 mori_library_targets() {
   "$mori_venv/bin/ninja" -C "$mori_release" -t targets all |
-    sed -n 's|^\(subprojects/libmori-[a-z]*/libmori-[a-z]*\.so[.0-9]*\): cp*_LINKER.*|\1|p'
+    sed -n -e 's|^\(subprojects/libmori-[a-z]*/libmori-[a-z]*\.so[.0-9]*\): cp*_LINKER.*|\1|p' \
+      -e 's|^\(subprojects/.*/libmori_shmem_device-[^:]*\): CUSTOM_COMMAND.*|\1|p'
 }
 
 mori_build_release() {
@@ -126,6 +145,7 @@ mori_package_digest() {
     find python/src capi/include -type f ! -name '*.pyc' ! -name '_cdef_*' ! -path '*/lib/*' -print0
     find python/build_cdef.py python/build_backend.py pyproject.toml README.md LICENSE -print0
     find build/release -name 'libmori-*.so.*.*' -type f ! -name "*.symbols" -print0
+    find build/release -name 'libmori_shmem_device-*' -type f -print0
   } 2>/dev/null | sort -z | xargs -0 sha256sum | sha256sum)
 }
 

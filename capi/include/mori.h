@@ -7,5 +7,6 @@
 #include <mori/ep.h>
 #include <mori/io.h>
 #include <mori/shmem.h>
+#include <mori/shmem_module.h>
 
 #endif /* MORI_H */

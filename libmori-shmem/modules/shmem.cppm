@@ -102,6 +102,8 @@ export {
   using ::MORI_SHMEM_MALLOC_FINE_GRAINED;
   using ::MORI_SHMEM_MALLOC_UNCACHED;
   using ::mori_shmem_malloc_with_flags;
+  using ::mori_shmem_module_forget;
+  using ::mori_shmem_module_init;
   using ::mori_shmem_my_pe;
   using ::MORI_SHMEM_OP_ATOMIC;
   using ::MORI_SHMEM_OP_BARRIER;

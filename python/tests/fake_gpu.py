@@ -32,6 +32,7 @@ class Shmem(Library):
         super().__init__(real)
         self.backend, self.ordinal = constant(f"MORI_BACKEND_{backend.upper()}"), ordinal
         self.asked, self.streams, self.hidden_peers = [], [], set()
+        self.modules = set()
 
     def mori_shmem_create(self, identity, options, out, error):
         self.asked.append(options.backend)
@@ -52,6 +53,15 @@ class Shmem(Library):
     def mori_shmem_barrier_on_stream(self, handle, stream, error):
         self.streams.append(int(ffi.cast("uintptr_t", stream)))
         return self._real.mori_shmem_barrier_all(handle, error)
+
+
+    def mori_shmem_module_init(self, handle, module, error):
+        self.modules.add(int(ffi.cast("uintptr_t", module)))
+        return 0
+
+    def mori_shmem_module_forget(self, handle, module, error):
+        self.modules.remove(int(ffi.cast("uintptr_t", module)))
+        return 0
 
 
 class Ep(Library):

@@ -14,7 +14,7 @@ import pytest
 import routing
 from fake_gpu import DlpackArray, InterfaceArray, read
 from mori._arrays import kinds
-from mori.errors import InvalidError, NotFoundError, UnavailableError, UnsupportedError
+from mori.errors import InvalidError, NotFoundError, StateError, UnavailableError, UnsupportedError
 from mori.ops import EpDispatchCombineConfig, EpDispatchCombineOp
 from mori.shmem import Context, DeviceArray
 from pes import OPTIONS, on_threads
@@ -479,9 +479,18 @@ def test_buffer_for_torch(gpu):
         assert described["typestr"] == "|u1"
 
 
+def test_modules(gpu):
+    library, _ = gpu
+    with solo() as context:
+        assert shmem.shmem_module_init(4096, context=context) == 0
+        assert library.modules == {4096}
+        context.module_forget(4096)
+        assert library.modules == set()
+    with pytest.raises(StateError, match="finalized"):
+        context.module_init(4096)
+
+
 def test_what_no_gpu_does(gpu):
     with solo() as context:
-        with pytest.raises(UnsupportedError, match="device API in this release"):
-            shmem.shmem_module_init(1, context=context)
         with pytest.raises(UnsupportedError, match="flags is 2"):
             shmem.shmem_ext_malloc_with_flags(8, 2, context=context)

@@ -22,6 +22,7 @@ C_HEADERS = {
     "mori/shmem_device.h",
     "mori/shmem_heap.h",
     "mori/shmem_types.h",
+    "mori/shmem_module.h",
     "mori/ep.h",
     "mori/io.h",
 }

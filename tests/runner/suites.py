@@ -155,6 +155,8 @@ def release_suites():
         of_release("bench", 90),
         Suite("gpu", 900, gpu, after=("build",), load=2),
         Suite("python", 420, python, after=("build",)),
+        # The package that it tests is the one that the suite before has installed.
+        Suite("ir", 300, [[PYTHON, "-B", "tests/ir", str(RELEASE)]], after=("python",), load=2),
     ]
 
 

@@ -4,7 +4,7 @@
 // (threads, blocking, statuses) are those of the C function named at each call.
 #pragma once
 
-#include <mori/shmem.h>
+#include <mori/shmem_module.h>
 #include <mori/cpp/result.hpp>
 
 #include <cstddef>
@@ -194,6 +194,14 @@ class context {
                              std::uint64_t{sizeof state});
     if (!done) return done.error();
     return state;
+  }
+
+  // mori_shmem_module_init, mori_shmem_module_forget
+  result<void> init_module(void* module) {
+    return detail::call(mori_shmem_module_init, handle_, module);
+  }
+  result<void> forget_module(void* module) {
+    return detail::call(mori_shmem_module_forget, handle_, module);
   }
 
  private:

@@ -3,6 +3,7 @@
 // is in context/.
 #include "capi/handles.hpp"
 
+#include <mori/shmem_module.h>
 #include <mori/base/log.hpp>
 #include <mori/link/unique_id.hpp>
 
@@ -294,6 +295,16 @@ mori_status mori_shmem_device_state(const mori_shmem* in_shmem, uint32_t level, 
     }
     return {};
   });
+}
+
+mori_status mori_shmem_module_init(mori_shmem* in_shmem, void* in_module, mori_error* error) {
+  return on_sound(in_shmem, error,
+                  [&](context& c) -> base::status { return c.init_module(in_module); });
+}
+
+mori_status mori_shmem_module_forget(mori_shmem* in_shmem, void* in_module, mori_error* error) {
+  return on(in_shmem, error,
+            [&](context& c) -> base::status { return c.forget_module(in_module); });
 }
 
 }  // extern "C"

@@ -185,6 +185,7 @@ void context::shut_down() {
   health_.raise({MORI_E_ABORTED, 0, "the context was destroyed while in use"}, MORI_SHMEM_OP_NONE,
                 settings_.pe);
   if (network_) network_->stop(0);
+  if (engine_ != nullptr) engine_->end_modules();
   group_->leave();
 }
 

@@ -75,6 +75,9 @@ class context {
   base::status quiet();
   base::status barrier_on_stream(void* stream);
 
+  base::status init_module(void* module) { return engine_->init_module(module); }
+  base::status forget_module(void* module) { return engine_->forget_module(module); }
+
  private:
   context(const settings& with, int node_core_count, std::unique_ptr<link::group> group);
   base::status attach(base::deadline until);

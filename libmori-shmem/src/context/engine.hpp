@@ -56,8 +56,18 @@ class engine {
   // Enqueues a barrier, or says that there are no streams.
   virtual base::status barrier_on_stream(void* stream) = 0;
 
+  // Modules that kernels of other compilers are in; see gpu_modules.hpp.
+  virtual base::status init_module(void*) { return no_modules(); }
+  virtual base::status forget_module(void*) { return no_modules(); }
+  virtual void end_modules() {}
+
   virtual int32_t gpu_ordinal() const { return -1; }
   virtual int32_t gpu_sharer_count() const { return 0; }
+
+ private:
+  static base::status no_modules() {
+    return base::fail(MORI_E_UNAVAILABLE, "the host back end has no device modules");
+  }
 };
 
 }  // namespace mori::shmem_core

@@ -61,7 +61,7 @@ struct gpu_engine::call {
 };
 
 gpu_engine::gpu_engine(const settings& with, gpu_heap& memory, health& faults)
-    : memory_(memory), faults_(faults), settings_(with) {}
+    : memory_(memory), faults_(faults), settings_(with), modules_(memory.gpu(), with.pe) {}
 
 base::result<std::unique_ptr<gpu_engine>> gpu_engine::create(const settings& with, gpu_heap& memory,
                                                              health& faults) {

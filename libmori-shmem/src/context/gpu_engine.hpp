@@ -9,6 +9,7 @@
 
 #include "context/engine.hpp"
 #include "context/gpu_heap.hpp"
+#include "context/gpu_modules.hpp"
 #include "context/gpu_network.hpp"
 
 #include <mori/device/runtime.hpp>
@@ -40,6 +41,10 @@ class gpu_engine final : public engine {
   base::result<int32_t> quiet() override;
   base::status barrier_on_stream(void* stream) override;
 
+  base::status init_module(void* module) override { return modules_.init(module, *state_); }
+  base::status forget_module(void* module) override { return modules_.forget(module); }
+  void end_modules() override { modules_.end(); }
+
   int32_t gpu_ordinal() const override { return memory_.gpu()->facts().ordinal; }
   int32_t gpu_sharer_count() const override { return memory_.sharer_count(); }
 
@@ -67,6 +72,7 @@ class gpu_engine final : public engine {
   void* stream_ = nullptr;
   void* alarm_ = nullptr;
   std::mutex one_call_;
+  gpu_modules modules_;
   const mori_shmem_device_state_v2* state_ = nullptr;
 };
 

@@ -1,6 +1,7 @@
 """mori: symmetric memory, expert-parallel dispatch and combine, over three C libraries.
 
 mori.shmem    symmetric memory: contexts, allocation, puts, gets, signals, barriers
+mori.ir       device bitcode for kernels of other compilers; mori.ir.triton for Triton's
 mori.ops      dispatch and combine for mixture-of-experts layers
 mori.cpp      enumerations and flags under the names that frameworks import
 mori.errors   the exceptions; all derive from mori.MoriError
@@ -17,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 from mori.errors import MoriError
 
 if TYPE_CHECKING:
-    from mori import cpp, ops, shmem
+    from mori import cpp, ir, ops, shmem
 
 __version__ = "0.1.0"
-__all__ = ["MoriError", "__version__", "cpp", "errors", "ops", "shmem"]
+__all__ = ["MoriError", "__version__", "cpp", "errors", "ir", "ops", "shmem"]
 
-_SUBMODULES = ("cpp", "errors", "ops", "shmem")
+_SUBMODULES = ("cpp", "errors", "ir", "ops", "shmem")
 
 
 def __getattr__(name: str) -> Any:

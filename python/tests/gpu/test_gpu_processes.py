@@ -19,12 +19,13 @@ PATIENCE_S = 200.0
 
 
 def run_group(body, world, folder, environment):
-    """Runs `body` on `world` processes; returns what they report, in order of rank. The first
-    failure ends them all."""
+    """Runs `body`, of pe_program.py or a command of its own, on `world` processes; returns what they
+    report, in order of rank. The first failure ends them all."""
+    program = [sys.executable, str(PROGRAM), body] if isinstance(body, str) else body
     processes = []
     for rank in range(world):
         with open(folder / f"{rank}.out", "wb") as out, open(folder / f"{rank}.err", "wb") as err:
-            command = [sys.executable, str(PROGRAM), body, str(rank), str(world), str(folder)]
+            command = [*program, str(rank), str(world), str(folder)]
             share = mps.share_of(environment, world)
             processes.append(subprocess.Popen(command, stdout=out, stderr=err, env=share))
     end = time.monotonic() + PATIENCE_S

@@ -29,6 +29,7 @@ inline constexpr status success = 0;
 inline constexpr status invalid_value = 1;
 inline constexpr status out_of_memory = 2;
 inline constexpr status no_device = 100;
+inline constexpr status not_found = 500;
 inline constexpr status not_ready = 600;
 inline constexpr status peer_already_enabled = 704;
 inline constexpr status not_supported = 801;
@@ -154,6 +155,7 @@ inline constexpr size_t most_properties_bytes = 4096;  // 792 in 5, 1472 in 6 an
   X(hipModuleLoadData, true, void**, const void*)                                         \
   X(hipModuleUnload, true, void*)                                                         \
   X(hipModuleGetFunction, true, void**, void*, const char*)                               \
+  X(hipModuleGetGlobal, true, void**, size_t*, void*, const char*)                        \
   X(hipFuncGetAttribute, true, int*, int, void*)                                          \
   X(hipModuleOccupancyMaxActiveBlocksPerMultiprocessor, true, int*, void*, int, size_t)   \
   X(hipModuleLaunchKernel, true, void*, unsigned, unsigned, unsigned, unsigned, unsigned, \

@@ -268,6 +268,19 @@ base::result<void*> amd_gpu::find_kernel(void* module, const char* name) {
   return found;
 }
 
+base::result<gpu::variable> amd_gpu::find_variable(void* module, const char* name) {
+  MORI_AMD_SCOPE;
+  void* address = nullptr;
+  size_t bytes = 0;
+  const amd::status outcome = hip_.hipModuleGetGlobal(&address, &bytes, module, name);
+  if (outcome == amd::not_found) {
+    settle(outcome);
+    return variable{};
+  }
+  if (outcome != amd::success) return explain("hipModuleGetGlobal", outcome);
+  return variable{reinterpret_cast<uint64_t>(address), bytes};
+}
+
 base::result<uint32_t> amd_gpu::largest_block(void* kernel) {
   MORI_AMD_SCOPE;
   int lanes = 0;

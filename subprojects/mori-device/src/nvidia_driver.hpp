@@ -19,6 +19,7 @@ using memory = unsigned long long;   // CUmemGenericAllocationHandle
 inline constexpr status success = 0;
 inline constexpr status invalid_value = 1;
 inline constexpr status out_of_memory = 2;
+inline constexpr status not_found = 500;
 inline constexpr status not_ready = 600;
 inline constexpr status peer_already_enabled = 704;
 
@@ -127,6 +128,7 @@ struct ipc_memory {
   X(cuModuleLoadData, true, void**, const void*)                                             \
   X(cuModuleUnload, true, void*)                                                             \
   X(cuModuleGetFunction, true, void**, void*, const char*)                                   \
+  X(cuModuleGetGlobal_v2, true, address*, size_t*, void*, const char*)                       \
   X(cuFuncLoad, false, void*)                                                                \
   X(cuFuncGetAttribute, true, int*, int, void*)                                              \
   X(cuOccupancyMaxActiveBlocksPerMultiprocessor, true, int*, void*, int, size_t)             \

@@ -199,6 +199,16 @@ base::result<void*> nvidia_gpu::find_kernel(void* module, const char* name) {
   return found;
 }
 
+base::result<gpu::variable> nvidia_gpu::find_variable(void* module, const char* name) {
+  const scope here(*this);
+  nvidia::address address = 0;
+  size_t bytes = 0;
+  const nvidia::status outcome = cuda_.cuModuleGetGlobal_v2(&address, &bytes, module, name);
+  if (outcome == nvidia::not_found) return variable{};
+  if (outcome != nvidia::success) return explain("cuModuleGetGlobal", outcome);
+  return variable{address, bytes};
+}
+
 base::result<uint32_t> nvidia_gpu::largest_block(void* kernel) {
   const scope here(*this);
   int lanes = 0;

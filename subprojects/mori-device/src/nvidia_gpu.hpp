@@ -55,6 +55,7 @@ class nvidia_gpu final : public gpu {
   base::result<void*> load_module(const device_image& image) override;
   void unload_module(void* module) override;
   base::result<void*> find_kernel(void* module, const char* name) override;
+  base::result<variable> find_variable(void* module, const char* name) override;
   base::result<uint32_t> largest_block(void* kernel) override;
   base::result<uint32_t> resident_blocks(void* kernel, uint32_t block_lanes) override;
   base::status launch(void* kernel, shape grid, std::span<void*> arguments, void* stream) override;

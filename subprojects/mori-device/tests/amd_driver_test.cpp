@@ -77,6 +77,7 @@ MORI_SAME(hipMemsetAsync)
 MORI_SAME(hipModuleLoadData)
 MORI_SAME(hipModuleUnload)
 MORI_SAME(hipModuleGetFunction)
+MORI_SAME(hipModuleGetGlobal)
 MORI_SAME(hipFuncGetAttribute)
 MORI_SAME(hipModuleOccupancyMaxActiveBlocksPerMultiprocessor)
 MORI_SAME(hipModuleLaunchKernel)
@@ -122,6 +123,7 @@ constexpr const char* said[] = {
 
 static_assert(amd::success == hipSuccess && amd::invalid_value == hipErrorInvalidValue);
 static_assert(amd::out_of_memory == hipErrorOutOfMemory && amd::no_device == hipErrorNoDevice);
+static_assert(amd::not_found == hipErrorNotFound);
 static_assert(amd::not_ready == hipErrorNotReady && amd::not_supported == hipErrorNotSupported);
 static_assert(amd::peer_already_enabled == hipErrorPeerAccessAlreadyEnabled);
 static_assert(amd::attribute_wave == hipDeviceAttributeWarpSize);

@@ -257,6 +257,16 @@ status hipModuleGetFunction(void** found, void* module, const char* name) {
   return done(*found != nullptr && the_world().lives("module", number(module)));
 }
 
+status hipModuleGetGlobal(void** found, size_t* bytes, void* module, const char* name) {
+  FAKE_CALL(hipModuleGetGlobal, step);
+  const auto& all = the_world().set.variables;
+  const auto one = all.find({number(module), name});
+  if (one == all.end()) return done(not_found);
+  *found = one->second.first;
+  *bytes = one->second.second;
+  return done(the_world().lives("module", number(module)));
+}
+
 status hipFuncGetAttribute(int* value, int which, void*) {
   FAKE_CALL(hipFuncGetAttribute, step);
   *value = 1024;

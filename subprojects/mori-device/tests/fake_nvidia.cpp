@@ -247,6 +247,16 @@ status cuModuleGetFunction(void** found, void* module, const char* name) {
   return done(*found != nullptr && the_world().lives("module", number(module)));
 }
 
+status cuModuleGetGlobal_v2(address* found, size_t* bytes, void* module, const char* name) {
+  FAKE_CALL(cuModuleGetGlobal_v2, step);
+  const auto& all = the_world().set.variables;
+  const auto one = all.find({number(module), name});
+  if (one == all.end()) return not_found;
+  *found = number(one->second.first);
+  *bytes = one->second.second;
+  return done(the_world().lives("module", number(module)));
+}
+
 status cuFuncLoad(void*) {
   FAKE_CALL(cuFuncLoad, step);
   return success;

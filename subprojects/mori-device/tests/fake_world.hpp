@@ -56,6 +56,8 @@ struct settings {
   uint64_t most_bytes = uint64_t{1} << 30;     // of an allocation
   int expected_device = 0;                     // on which calls should be made
   std::map<std::string, kernel_body> kernels;  // beside "double" and "nothing"
+  // Of modules: module and name -> address and bytes.
+  std::map<std::pair<uint64_t, std::string>, std::pair<void*, uint64_t>> variables;
 
   std::map<std::string, int> faults;  // the next call of that name fails so
   int fail_at = 0;                    // the step of that number, from 1, fails

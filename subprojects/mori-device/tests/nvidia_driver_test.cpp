@@ -24,6 +24,7 @@ MORI_NVIDIA_CALLS(MORI_SAME)
 
 static_assert(nvidia::success == CUDA_SUCCESS && nvidia::invalid_value == CUDA_ERROR_INVALID_VALUE);
 static_assert(nvidia::out_of_memory == CUDA_ERROR_OUT_OF_MEMORY);
+static_assert(nvidia::not_found == CUDA_ERROR_NOT_FOUND);
 static_assert(nvidia::not_ready == CUDA_ERROR_NOT_READY);
 static_assert(nvidia::peer_already_enabled == CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED);
 static_assert(nvidia::attribute_wave == CU_DEVICE_ATTRIBUTE_WARP_SIZE);

@@ -229,6 +229,14 @@ def mori_shmem_fence(handle: CData) -> None:
     _check(_lib.mori_shmem_fence(handle, error_record()))
 
 
+def mori_shmem_module_init(handle: CData, module: int) -> None:
+    _check(_lib.mori_shmem_module_init(handle, pointer(module, "module"), error_record()))
+
+
+def mori_shmem_module_forget(handle: CData, module: int) -> None:
+    _check(_lib.mori_shmem_module_forget(handle, pointer(module, "module"), error_record()))
+
+
 def mori_shmem_device_state(handle: CData, level: int) -> CData:
     """The mori_shmem_device_state_v<level> of the context."""
     try:

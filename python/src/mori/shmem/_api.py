@@ -158,13 +158,21 @@ def shmem_finalize(*, context: Context | None = None) -> int:
 
 
 def shmem_module_init(hip_module: int, *, context: Context | None = None) -> int:
-    """Hands the device state to a loaded GPU module. Not in this release: UnsupportedError."""
-    if current_context(context).place.is_host:
+    """Gives this PE to a loaded GPU module that is linked with the device bitcode. Returns 0.
+
+    hip_module is the driver's handle, hipModule_t or CUmodule. After shmem_finalize its kernels do
+    nothing until it is initialised again. Raises NotFoundError when the module holds no state of
+    mori.shmem, StateError when it is another PE's of this process, UnsupportedError on the host
+    backend, which has no device modules.
+    """
+    chosen = current_context(context)
+    if chosen.place.is_host:
         raise UnsupportedError(
             "shmem_module_init needs a GPU: this context runs on the host backend, which has no "
             "device modules"
         )
-    raise UnsupportedError("kernels of other modules cannot use the device API in this release")
+    chosen.module_init(hip_module)
+    return 0
 
 
 # Queries

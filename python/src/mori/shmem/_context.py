@@ -238,6 +238,21 @@ class Context(Memory, Transfers):
         """How PE `pe` is reached and why."""
         return PeerInfo.of_report(raw.mori_shmem_peer_info(self._live(), pe))
 
+    # Modules of other compilers
+
+    def module_init(self, module: int) -> None:
+        """Gives this PE to a loaded GPU module (CUmodule, hipModule_t) that is linked with the
+        device bitcode; finalize() marks it dead.
+
+        Raises NotFoundError when the module holds no state of mori.shmem, StateError when it is
+        another PE's of this process, UnavailableError on the host backend.
+        """
+        raw.mori_shmem_module_init(self._live(), module)
+
+    def module_forget(self, module: int) -> None:
+        """To be called before such a module is unloaded. NotFoundError: it was not initialised."""
+        raw.mori_shmem_module_forget(self._live(), module)
+
     def check(self) -> None:
         """Raises the context's sticky fault, if there is one."""
         raw.mori_shmem_check(self._live())

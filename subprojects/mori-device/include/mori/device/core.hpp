@@ -26,6 +26,9 @@
 // ordinary local). MORI_HOT: inlined whatever the optimiser thinks. MORI_OUTLINE:
 // a call, for code that is large and not on a fast path. MORI_COLD: the slow half
 // of a fast function: a call on the host only, since on GPUs every call costs registers.
+// MORI_EXPORTED: a function that kernels of other compilers call and inline.
+// MORI_MODULE_STATE: a variable of a GPU module that the host sets and kernels only read; on the
+// host each thread has its own, as each PE's module has.
 #if defined(__HIP__) || defined(__CUDACC__) || defined(__CUDA__)
 #define MORI_LANGUAGE_GPU 1
 #define MORI_DEVICE __attribute__((device)) inline
@@ -34,6 +37,8 @@
 #define MORI_COLD __attribute__((device)) inline
 #define MORI_SHARED __attribute__((shared))
 #define MORI_GLOBAL __attribute__((global))
+#define MORI_EXPORTED __attribute__((device, always_inline)) __attribute__((visibility("default")))
+#define MORI_MODULE_STATE __attribute__((constant)) __attribute__((visibility("default")))
 #if defined(__CUDACC__)
 #define MORI_ARGUMENT __grid_constant__
 #else
@@ -47,6 +52,8 @@
 #define MORI_COLD inline __attribute__((noinline, cold))
 #define MORI_SHARED
 #define MORI_GLOBAL
+#define MORI_EXPORTED __attribute__((visibility("default")))
+#define MORI_MODULE_STATE thread_local
 #define MORI_NO_UNROLL
 #endif
 

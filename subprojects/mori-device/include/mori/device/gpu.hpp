@@ -135,6 +135,12 @@ class gpu {
   virtual base::result<void*> load_module(const device_image& image) = 0;
   virtual void unload_module(void* module) = 0;
   virtual base::result<void*> find_kernel(void* module, const char* name) = 0;
+  struct variable {
+    uint64_t address = 0;  // 0: the module has none of that name
+    uint64_t bytes = 0;
+  };
+  // Of any module that is loaded on this device, whoever loaded it.
+  virtual base::result<variable> find_variable(void* module, const char* name) = 0;
   virtual base::result<uint32_t> largest_block(void* kernel) = 0;  // lanes
   // Blocks of that many lanes that one multiprocessor holds at once.
   virtual base::result<uint32_t> resident_blocks(void* kernel, uint32_t block_lanes) = 0;
