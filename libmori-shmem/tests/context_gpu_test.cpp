@@ -9,6 +9,7 @@
 #include <mori/link/unique_id.hpp>
 
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <string>
 
@@ -265,6 +266,38 @@ TEST_CASE("GPU: a peer that cannot be mapped is reached by the network, and says
   CHECK(contains(other,
                  "TCP: 1 data connection; P2P: cuMemImportFromShareableHandle: "
                  "CUDA_ERROR_UNKNOWN (999)"));
+}
+
+TEST_CASE("GPU: heaps of a node lie at one stride, as far as they are mapped") {
+  for (const bool breaks : {false, true}) {
+    const gpu_session session;
+    if (breaks) session.world().set.faults["cuMemImportFromShareableHandle"] = 999;
+    std::atomic<int> shorter{0};
+    run_pes({.pe_count = 3, .adjust = on_nvidia}, [&](mori_shmem* context, int pe) {
+      mori_shmem_device_state_v2 state{};
+      REQUIRE(failure(mori_shmem_device_state, static_cast<const mori_shmem*>(context), 2u,
+                      static_cast<void*>(&state), uint64_t{sizeof state}) == "");
+      CHECK(state.strided_first <= pe);
+      CHECK(state.strided_first + static_cast<int>(state.strided_count) > pe);
+      shorter += state.strided_count != 3 ? 1 : 0;
+      auto* const word = words_of(context, 1);
+      for (int other = 0; other < 3; ++other) {
+        void* there = nullptr;
+        REQUIRE(failure(mori_shmem_ptr_p2p, static_cast<const mori_shmem*>(context),
+                        static_cast<const void*>(word), other, &there) == "");
+        const bool is_strided = other >= state.strided_first &&
+                                other < state.strided_first + static_cast<int>(state.strided_count);
+        if (is_strided)
+          CHECK(reinterpret_cast<uint64_t>(there) ==
+                reinterpret_cast<uint64_t>(word) +
+                    static_cast<uint64_t>(int64_t{other} - pe) * state.peer_stride);
+        else
+          CHECK(breaks);
+      }
+      CHECK(failure(mori_shmem_barrier_all, context) == "");
+    });
+    CHECK(shorter == (breaks ? 1 : 0));
+  }
 }
 
 TEST_CASE("GPU: whichever driver call fails, all PEs are told, at once, and nothing is left") {

@@ -153,6 +153,10 @@ base::status context::fill_state() {
   // A poll is some nanoseconds. With a core for each PE the answer comes in
   // microseconds; with fewer, the peer needs ours, so give it up soon.
   state_.spin_count = core_for_each_pe_ ? 4000 : 100;
+  const auto& strided = memory_->strided();
+  state_.peer_stride = strided.stride_bytes;
+  state_.strided_first = strided.first;
+  state_.strided_count = static_cast<uint32_t>(strided.count);
   state_.all_mapped = memory_->all_mapped() ? 1 : 0;
   return engine_->place(state_);
 }

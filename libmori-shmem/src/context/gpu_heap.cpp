@@ -16,6 +16,12 @@ namespace {
 
 constexpr uint64_t share_timeout_ns = 20 * base::ns_per_s;
 
+// Of a local PE among those of its node.
+uint64_t place_of(link::group& group, int pe) {
+  const auto local = group.local_ranks();
+  return static_cast<uint64_t>(std::ranges::find(local, pe) - local.begin());
+}
+
 bool is_local(link::group& group, int pe) {
   return std::ranges::find(group.local_ranks(), pe) != group.local_ranks().end();
 }
@@ -35,7 +41,7 @@ base::result<std::unique_ptr<gpu_heap>> gpu_heap::create(link::group& group, con
   made->peers_.resize(static_cast<size_t>(group.size()));
   MORI_CHECK(agree(group, made->open_device(with), until));
   MORI_CHECK(made->show_cards(group, with, until));
-  MORI_CHECK(agree(group, made->allocate(with), until));
+  MORI_CHECK(agree(group, made->allocate(group, with), until));
   for (int pe = 0; pe < group.size(); ++pe)
     made->peers_[static_cast<size_t>(pe)].reason =
         is_local(group, pe) ? with.disable_p2p ? "P2P is disabled" : "P2P: heaps cannot be shared"
@@ -86,11 +92,17 @@ base::status gpu_heap::show_cards(link::group& group, const settings& with, base
   return {};
 }
 
-base::status gpu_heap::allocate(const settings& with) {
+base::status gpu_heap::allocate(link::group& group, const settings& with) {
   alignment_ = std::bit_ceil(heap_boundary_bytes(with.heap_bytes));
   bytes_ = with.heap_bytes;
   if (by_descriptor_) {
-    MORI_TRY(own_mapping_, device::mapped_memory::create(gpu_, bytes_, alignment_));
+    MORI_TRY(const uint64_t granule, gpu_->granule_bytes());
+    stride_ = (bytes_ + std::max(granule, alignment_) - 1) / std::max(granule, alignment_) *
+              std::max(granule, alignment_);
+    const uint64_t count = with.disable_p2p ? 1 : group.local_ranks().size();
+    MORI_TRY(range_, device::address_range::reserve(gpu_, stride_ * count, alignment_));
+    const uint64_t own = with.disable_p2p ? 0 : place_of(group, group.rank()) * stride_;
+    MORI_TRY(own_mapping_, device::mapped_memory::create_in(gpu_, bytes_, {range_, own}));
     base_ = own_mapping_.address();
     return {};
   }
@@ -118,7 +130,8 @@ base::status gpu_heap::import_by_descriptor(link::group& group, base::deadline u
       break;
     }
     if (owner == group.rank()) continue;
-    auto mapping = device::mapped_memory::import(gpu_, passed->get(), bytes_, alignment_);
+    auto mapping = device::mapped_memory::import_in(gpu_, passed->get(), bytes_,
+                                                    {range_, place_of(group, owner) * stride_});
     if (!mapping) {
       peer.reason = "P2P: " + mapping.error().text;
       continue;
@@ -191,6 +204,7 @@ base::status gpu_heap::prove(link::group& group, base::deadline until) {
     peer.reason = read ? "P2P: the nonce read through the mapping is not the peer's"
                        : "P2P: " + read.error().text;
   }
+  if (by_descriptor_) find_stride(group.local_ranks(), group.rank(), stride_);
   const bool all =
       std::ranges::all_of(peers_, [](const peer_access& peer) { return peer.base != 0; });
   MORI_TRY(const auto answers, exchange(group, static_cast<uint8_t>(all), until));

@@ -36,13 +36,16 @@ class gpu_heap final : public heap_memory {
   struct card;  // what a PE tells the others of its device
 
   base::status open_device(const settings& with);
-  base::status allocate(const settings& with);
+  base::status allocate(link::group& group, const settings& with);
   base::status show_cards(link::group& group, const settings& with, base::deadline until);
   base::status import_by_descriptor(link::group& group, base::deadline until);
   base::status import_by_handle(link::group& group, base::deadline until);
   base::status prove(link::group& group, base::deadline until);
 
   std::shared_ptr<device::gpu> gpu_;
+  // By descriptor: the node's heaps lie in one range, at one stride; a place for each local PE.
+  std::shared_ptr<device::address_range> range_;
+  uint64_t stride_ = 0;
   device::mapped_memory own_mapping_;  // by descriptor, or
   device::device_buffer own_buffer_;   // by handle
   std::vector<device::mapped_memory> imported_;

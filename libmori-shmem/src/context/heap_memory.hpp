@@ -10,6 +10,7 @@
 #include <mori/base/result.hpp>
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,13 @@ class heap_memory {
 
   virtual uint64_t heap_base() const = 0;
   const std::vector<peer_access>& peers() const { return peers_; }
+  // PEs whose heaps are mapped at one stride by their number; none where count is 0.
+  struct strided_peers {
+    int first = 0;
+    int count = 0;
+    uint64_t stride_bytes = 0;
+  };
+  const strided_peers& strided() const { return strided_; }
   bool all_mapped() const { return all_mapped_; }  // the same answer on all PEs
 
   // This PE reaches `pe`, which is not mapped, by the network; how is put before why not mapped.
@@ -39,7 +47,11 @@ class heap_memory {
   virtual base::status allow(uint64_t offset, uint64_t bytes, bool access) = 0;
 
  protected:
+  // From what peers_ says, for the PEs of this node, which are numbered upwards.
+  void find_stride(std::span<const int> local, int own_pe, uint64_t stride_bytes);
+
   std::vector<peer_access> peers_;
+  strided_peers strided_;
   bool all_mapped_ = false;
 };
 

@@ -142,6 +142,7 @@ base::result<std::unique_ptr<node_memory>> node_memory::create(link::group& grou
         peer.reason = "P2P: the nonce read through the mapping is not the peer's";
     }
   }
+  made->find_stride(local, group.rank(), stride);
   const bool all =
       std::ranges::all_of(made->peers_, [](const peer_access& peer) { return peer.base != 0; });
   MORI_TRY(const auto answers, exchange(group, static_cast<uint8_t>(all), until));

@@ -22,6 +22,7 @@ export module mori.device;
 export namespace mori::device {
 using mori::device::address;
 using mori::device::address_of;
+using mori::device::address_range;
 using mori::device::atomic_size;
 using mori::device::backend_name;
 using mori::device::bfloat16;

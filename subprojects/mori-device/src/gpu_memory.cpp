@@ -18,6 +18,43 @@ base::result<pinned_buffer> pinned_buffer::allocate(std::shared_ptr<gpu> on, uin
   return made;
 }
 
+base::result<std::shared_ptr<address_range>> address_range::reserve(std::shared_ptr<gpu> on,
+                                                                    uint64_t bytes,
+                                                                    uint64_t alignment) {
+  MORI_TRY(const uint64_t address, on->reserve_addresses(bytes, alignment));
+  return std::make_shared<address_range>(std::move(on), address, bytes);
+}
+
+base::result<mapped_memory> mapped_memory::create_in(std::shared_ptr<gpu> on, uint64_t bytes,
+                                                     const place& where) {
+  mapped_memory made;
+  made.gpu_ = std::move(on);
+  MORI_TRY(const uint64_t granule, made.gpu_->granule_bytes());
+  const uint64_t rounded = (bytes + granule - 1) / granule * granule;
+  MORI_TRY(made.memory_, made.gpu_->create_memory(rounded));
+  MORI_CHECK(made.map_in(rounded, where));
+  MORI_CHECK(made.gpu_->fill_now(made.address_, 0, rounded));
+  return made;
+}
+
+base::result<mapped_memory> mapped_memory::import_in(std::shared_ptr<gpu> on, int descriptor,
+                                                     uint64_t bytes, const place& where) {
+  mapped_memory made;
+  made.gpu_ = std::move(on);
+  MORI_TRY(const uint64_t granule, made.gpu_->granule_bytes());
+  MORI_TRY(made.memory_, made.gpu_->import_memory(descriptor));
+  MORI_CHECK(made.map_in((bytes + granule - 1) / granule * granule, where));
+  return made;
+}
+
+base::status mapped_memory::map_in(uint64_t bytes, const place& where) {
+  range_ = where.range;
+  address_ = range_->address() + where.offset;
+  MORI_CHECK(gpu_->map(address_, bytes, memory_));
+  mapped_bytes_ = bytes;
+  return {};
+}
+
 base::result<mapped_memory> mapped_memory::create(std::shared_ptr<gpu> on, uint64_t bytes,
                                                   uint64_t alignment) {
   mapped_memory made;
@@ -60,6 +97,7 @@ void mapped_memory::swap(mapped_memory& other) noexcept {
   std::swap(memory_, other.memory_);
   std::swap(address_, other.address_);
   std::swap(reserved_bytes_, other.reserved_bytes_);
+  range_.swap(other.range_);
   std::swap(mapped_bytes_, other.mapped_bytes_);
 }
 

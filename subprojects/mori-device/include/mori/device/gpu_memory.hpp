@@ -57,9 +57,39 @@ class pinned_buffer {
   void* begin_ = nullptr;
 };
 
+// A range of addresses without memory, in which several mapped_memory may lie.
+class address_range {
+ public:
+  // At a multiple of `alignment`.
+  static base::result<std::shared_ptr<address_range>> reserve(std::shared_ptr<gpu> on,
+                                                              uint64_t bytes, uint64_t alignment);
+  address_range(std::shared_ptr<gpu> on, uint64_t address, uint64_t bytes)
+      : gpu_(std::move(on)), address_(address), bytes_(bytes) {}
+  address_range(const address_range&) = delete;
+  address_range& operator=(const address_range&) = delete;
+  ~address_range() { gpu_->release_addresses(address_, bytes_); }
+  uint64_t address() const { return address_; }
+
+ private:
+  std::shared_ptr<gpu> gpu_;
+  uint64_t address_;
+  uint64_t bytes_;
+};
+
 // Physical memory of a device, mapped. What was imported stays mapped when its exporter dies.
 class mapped_memory {
  public:
+  // Where in a range it goes, instead of a range of its own.
+  struct place {
+    std::shared_ptr<address_range> range;
+    uint64_t offset = 0;
+  };
+  // As the two below, in a range that has room there. Sizes are rounded up to the granule.
+  static base::result<mapped_memory> create_in(std::shared_ptr<gpu> on, uint64_t bytes,
+                                               const place& where);
+  static base::result<mapped_memory> import_in(std::shared_ptr<gpu> on, int descriptor,
+                                               uint64_t bytes, const place& where);
+
   // Rounded up to the granule; at an address that is a multiple of `alignment`. Zeroed.
   static base::result<mapped_memory> create(std::shared_ptr<gpu> on, uint64_t bytes,
                                             uint64_t alignment);
@@ -80,11 +110,13 @@ class mapped_memory {
 
  private:
   base::status map_at(uint64_t bytes, uint64_t alignment);
+  base::status map_in(uint64_t bytes, const place& where);
 
   std::shared_ptr<gpu> gpu_;
   uint64_t memory_ = 0;
   uint64_t address_ = 0;
-  uint64_t reserved_bytes_ = 0;
+  uint64_t reserved_bytes_ = 0;           // of a range of its own, or
+  std::shared_ptr<address_range> range_;  // one that others share
   uint64_t mapped_bytes_ = 0;
 };
 
