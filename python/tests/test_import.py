@@ -68,8 +68,8 @@ unsigned mori_shmem_abi_level(void) { return %d; }
 @pytest.mark.parametrize(
     ("version", "level", "message"),
     [
-        ((7, 2, 1), 2, ["is version 7.2.1", "built for 0.2.0"]),
-        ((0, 1, 0), 1, ["has ABI level 1", "needs at least 2"]),
+        ((7, 2, 1), 2, ["is version 7.2.1", "built for 0.3.0"]),
+        ((0, 1, 0), 1, ["has ABI level 1", "needs at least 3"]),
     ],
 )
 def test_library_of_another_version_is_refused(tmp_path, version, level, message):
