@@ -42,7 +42,8 @@ def by_section() -> list[tuple[str, list[Function]]]:
 # --- The C header.
 
 HEADER = """/* shmem_functions.h - the functions of libmori_shmem_device-ARCH.bc, for kernels in
- * C, C++, HIP or CUDA that are linked with it. {by_hand}.
+ * C, C++, HIP or CUDA that are linked with it.
+ * {by_hand}.
  *
  * mori_shmem_X is executed by the lanes of its group (one lane, those of a wave, those
  * of a block), all with the same arguments. mori_shmem_program_X is called by all
@@ -122,7 +123,7 @@ def header() -> str:
             text = f"{macro}({FUNDAMENTAL[one.result]}, {one.name}, ({given}))"
             lines.append(wrapped(text, "", "    "))
         lines.append("")
-    return HEADER.format(by_hand=BY_HAND, body="\n".join(lines))
+    return HEADER.format(by_hand=BY_HAND.capitalize(), body="\n".join(lines))
 
 
 # --- The exports.

@@ -1,5 +1,6 @@
 /* shmem_functions.h - the functions of libmori_shmem_device-ARCH.bc, for kernels in
- * C, C++, HIP or CUDA that are linked with it. generated from libmori-shmem/functions/declarations.py.
+ * C, C++, HIP or CUDA that are linked with it.
+ * Generated from libmori-shmem/functions/declarations.py.
  *
  * mori_shmem_X is executed by the lanes of its group (one lane, those of a wave, those
  * of a block), all with the same arguments. mori_shmem_program_X is called by all
