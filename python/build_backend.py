@@ -1,10 +1,10 @@
 """The build backend of the package (PEP 517 and 660): a wheel is a zip file, written here.
 
 What goes in: python/src/mori, the declarations that build_cdef.py makes from capi/include, and the
-shared libraries and the device bitcode when they are built. Where the libraries are is said by the configuration setting
-`library-dir` or the environment variable MORI_BUILD_LIBRARY_DIR (one or more folders separated by
-':'); without it the package looks for them at run time (mori/_ffi.py). The wheel is
-reproducible: sorted entries, one fixed time stamp.
+shared libraries and the device bitcode when they are built. Where the libraries are is said by the
+configuration setting `library-dir` or the environment variable MORI_BUILD_LIBRARY_DIR (one or more
+folders separated by ':'); without it the package looks for them at run time (mori/_ffi.py). The
+wheel is reproducible: sorted entries, one fixed time stamp.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@
 #     mori_setup_env [--tests] [--torch]         all of it; --tests adds pytest, ruff and ml_dtypes,
 #                                                --torch torch for the tests that use it
 #     mori_make_venv [--tests] [--torch]         only the virtual environment
-#     mori_make_triton                           each Triton that mori.ir.triton knows, in a folder of
-#                                                its own below build/triton
+#     mori_make_triton                           each Triton that mori.ir.triton knows, in a folder
+#                                                of its own below build/triton
 #
 # MORI_PYTHON chooses the interpreter; else the first python3 of at least 3.11 is taken.
 

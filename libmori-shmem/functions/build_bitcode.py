@@ -25,8 +25,8 @@ from pathlib import Path
 LIMIT_S = 300
 SHARED = ["-std=c++20", "-O2", "-ffp-contract=off", "-fgpu-rdc", "-Wall", "-Wextra", "-Werror"]
 VENDORS = {
-    # Code object version 5 is where the block's size is read from; the flag that says so is dropped,
-    # since 6 lays out the same. No cuid: the same bytes in every folder.
+    # Code object version 5 is where the block's size is read from; the flag that says so is
+    # dropped, since 6 lays out the same. No cuid: the same bytes in every folder.
     "amd": ["-x", "hip", "-mcode-object-version=5", "-fuse-cuid=none", "-nogpulib", "-nogpuinc"],
     "nvidia": ["-x", "cuda", "-nocudalib", "-nocudainc", "-Wno-unknown-cuda-version"],
 }
@@ -38,7 +38,10 @@ NEWEST_NVIDIA = "sm_90"
 ATTRIBUTE = re.compile(r'\s"[^"]*"(?:="[^"]*")?')
 SHARED_VARIABLE = re.compile(r"^(@\S+ = )linkonce_odr (?:hidden |dso_local )*(.*?), comdat(.*)$")
 # Of the compiler's own: identifiers and constants that no function here reads.
-DROPPED = re.compile(r"^(?:@__hip_cuid\w* =|@__oclc_ABI_version =|@llvm\.compiler\.used =|\$\S+ = comdat |!llvm\.module\.flags =)")
+DROPPED = re.compile(
+    r"^(?:@__hip_cuid\w* =|@__oclc_ABI_version =|@llvm\.compiler\.used =|\$\S+ = comdat |"
+    r"!llvm\.module\.flags =)"
+)
 ATTACHED = re.compile(r", !(?:srcloc|tbaa) !\d+")
 LINKAGE = re.compile(r"^(define|@mori_\w+ =) (?:protected |hidden |dso_local )*(.*)$")
 
@@ -133,8 +136,10 @@ def build(options: argparse.Namespace) -> None:
         # Assembled by the same clang, which also verifies it.
         made = Path(folder, "module.bc")
         run(
-            [options.clang, "-x", "ir", f"--target={triple[1]}", "-c", "-emit-llvm", "-nogpulib"]
-            + ["-Xclang", "-disable-llvm-passes", str(listing), "-o", str(made)]
+            [
+                *(options.clang, "-x", "ir", f"--target={triple[1]}", "-c", "-emit-llvm"),
+                *("-nogpulib", "-Xclang", "-disable-llvm-passes", str(listing), "-o", str(made)),
+            ]
         )
         # In one step: another process may be reading.
         target = Path(options.output)

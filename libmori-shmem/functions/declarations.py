@@ -34,7 +34,7 @@ QP = ("i32", "qp")
 
 # What an argument means, where the function's own text does not say it.
 ARGUMENTS = {
-    "dest": "where to: a symmetric address, of the own heap; of a get: any of this PE in global memory",
+    "dest": "where to: a symmetric address; of a get: any address of this PE, in global memory",
     "source": "where from: any address of this PE, in global memory; of a get: a symmetric address",
     "bytes": "size, 0 is fine",
     "count": "number of elements, 0 is fine",
@@ -92,8 +92,9 @@ def queries() -> list[Function]:
     def query(
         name: str, arguments: str, result: str, means: str, body: str, dead: str = "0"
     ) -> Function:
-        given = tuple(tuple(one.split()) for one in arguments.split(",") if one)
-        return Function(name, "query", "thread", given, result, means, body, dead, True)  # type: ignore[arg-type]
+        pairs = [one.split() for one in arguments.split(",") if one]
+        given = tuple((kind, called) for kind, called in pairs)
+        return Function(name, "query", "thread", given, result, means, body, dead, True)
 
     return [
         query("my_pe", "", "i32", "Number of this PE; -1 without a context.", "s.my_pe", "-1"),
@@ -157,7 +158,9 @@ def moves(verb: str, suffix: str, text: str) -> list[Function]:
     """putmem/put_TYPE and their kin: bytes, then elements of each type, for each group."""
     section = verb
     arguments = (("u64", "dest"), ("u64", "source"), ("u64", "bytes"), ("i32", "pe"), QP)
-    counted = tuple(("u64", "count") if name == "bytes" else (kind, name) for kind, name in arguments)
+    counted = tuple(
+        ("u64", "count") if name == "bytes" else (kind, name) for kind, name in arguments
+    )
     made = []
     for group in GROUPS:
         made.append(
@@ -168,8 +171,8 @@ def moves(verb: str, suffix: str, text: str) -> list[Function]:
                 arguments,
                 "i32",
                 text,
-                f"api::{verb}mem{suffix}(group, s, {{to<void>(dest), from<void>(source), bytes, pe, "
-                "qp})",
+                f"api::{verb}mem{suffix}(group, s, {{to<void>(dest), from<void>(source), bytes, "
+                "pe, qp})",
             )
         )
         for name, element in ELEMENTS.items():
@@ -182,8 +185,8 @@ def moves(verb: str, suffix: str, text: str) -> list[Function]:
                     counted,
                     "i32",
                     f"{text[:-1]}, counted in elements of {name}.",
-                    f"api::{verb}{suffix}(group, s, api::typed_{verb}_request<{cpp}>{{to<{cpp}>(dest)"
-                    f", from<{cpp}>(source), count, pe, qp}})",
+                    f"api::{verb}{suffix}(group, s, api::typed_{verb}_request<{cpp}>{{"
+                    f"to<{cpp}>(dest), from<{cpp}>(source), count, pe, qp}})",
                 )
             )
     return made
@@ -216,12 +219,25 @@ def scalars() -> list[Function]:
         (("u64", "dest"), ("u64", "value_address"), ("u64", "bytes"), ("i32", "pe"), QP),
         "i32",
         "Puts a value of 1, 2, 4, 8 or 16 bytes; other sizes are a fault.",
-        "api::put_size_imm_nbi(group, s, {to<void>(dest), anywhere<void>(value_address), bytes, pe, qp})",
+        "api::put_size_imm_nbi(group, s, {to<void>(dest), anywhere<void>(value_address), bytes, "
+        "pe, qp})",
     )
     kinds = {
-        **{"int32": "i32", "int64": "i64", "uint32": "u32", "uint64": "u64", "int": "i32"},
-        **{"float": "f32", "double": "f64", "long": "i64", "longlong": "i64", "char": "i8"},
-        **{"short": "i16", "uint": "u32", "ulong": "u64", "ulonglong": "u64", "uchar": "u8"},
+        "int32": "i32",
+        "int64": "i64",
+        "uint32": "u32",
+        "uint64": "u64",
+        "int": "i32",
+        "float": "f32",
+        "double": "f64",
+        "long": "i64",
+        "longlong": "i64",
+        "char": "i8",
+        "short": "i16",
+        "uint": "u32",
+        "ulong": "u64",
+        "ulonglong": "u64",
+        "uchar": "u8",
         "ushort": "u16",
     }
     made = [immediate]
@@ -245,77 +261,80 @@ WORDS = {"uint32": "u32", "uint64": "u64", "int64": "i64"}
 
 
 def atomics() -> list[Function]:
-    made = [
+    sized = Function(
+        "atomic_size_nonfetch_thread",
+        "atomic",
+        "thread",
+        (
+            *(("u64", "dest"), ("u64", "value_address"), ("u64", "bytes"), ("i32", "op")),
+            *(("i32", "pe"), QP),
+        ),
+        "i32",
+        "An atomic on a word of 4 or 8 bytes whose operand lies in memory; other sizes are a "
+        "fault.",
+        "atomic_of_size(group, s, dest, value_address, bytes, op, pe)",
+    )
+    return [sized, *nonfetching(), *fetching(), *additions()]
+
+
+def nonfetching() -> list[Function]:
+    return [
         Function(
-            "atomic_size_nonfetch_thread",
+            f"atomic_{name}_nonfetch_thread",
+            "atomic",
+            "thread",
+            (("u64", "dest"), (kind, "value"), ("i32", "op"), ("i32", "pe"), QP),
+            "i32",
+            f"An atomic on a word of {name}.",
+            f"api::atomic_nonfetch(group, s, api::atomic_request<{kind}>{{to<{kind}>(dest), "
+            "value, op, pe, 0, qp})",
+        )
+        for name, kind in WORDS.items()
+    ]
+
+
+def fetching() -> list[Function]:
+    return [
+        Function(
+            f"atomic_{name}_fetch_thread",
             "atomic",
             "thread",
             (
-                *(("u64", "dest"), ("u64", "value_address"), ("u64", "bytes"), ("i32", "op")),
+                *(("u64", "dest"), (kind, "value"), (kind, "compare"), ("i32", "op")),
                 *(("i32", "pe"), QP),
             ),
-            "i32",
-            "An atomic on a word of 4 or 8 bytes whose operand lies in memory; other sizes are a "
-            "fault.",
-            "atomic_of_size(group, s, dest, value_address, bytes, op, pe)",
+            kind,
+            f"An atomic on a word of {name}; gives the value before, 0 if nothing was done.",
+            f"api::atomic_fetch(group, s, api::atomic_request<{kind}>{{to<{kind}>(dest), value, "
+            "op, pe, compare, qp}).before",
+            "0",
         )
+        for name, kind in WORDS.items()
     ]
-    for name, kind in WORDS.items():
-        made.append(
-            Function(
-                f"atomic_{name}_nonfetch_thread",
-                "atomic",
-                "thread",
-                (("u64", "dest"), (kind, "value"), ("i32", "op"), ("i32", "pe"), QP),
-                "i32",
-                f"An atomic on a word of {name}.",
-                f"api::atomic_nonfetch(group, s, api::atomic_request<{kind}>{{to<{kind}>(dest), "
-                "value, op, pe, 0, qp})",
-            )
-        )
-    for name, kind in WORDS.items():
-        made.append(
-            Function(
-                f"atomic_{name}_fetch_thread",
-                "atomic",
-                "thread",
-                (
-                    *(("u64", "dest"), (kind, "value"), (kind, "compare"), ("i32", "op")),
-                    *(("i32", "pe"), QP),
-                ),
-                kind,
-                f"An atomic on a word of {name}; gives the value before, 0 if nothing was done.",
-                f"api::atomic_fetch(group, s, api::atomic_request<{kind}>{{to<{kind}>(dest), value, "
-                "op, pe, compare, qp}).before",
-                "0",
-            )
-        )
+
+
+def additions() -> list[Function]:
+    made = []
     for name, kind in WORDS.items():
         arguments = (("u64", "dest"), (kind, "value"), ("i32", "pe"), QP)
         call = f"(group, s, to<{kind}>(dest), value, pe)"
-        made.append(
-            Function(
-                f"{name}_atomic_add_thread",
-                "atomic",
-                "thread",
-                arguments,
-                "i32",
-                f"Adds to a word of {name}.",
-                f"api::atomic_add{call}",
+        told = "and gives the value before, 0 if nothing was done."
+        for verb, result, text, dead in (
+            ("add", "i32", f"Adds to a word of {name}.", "ended"),
+            ("fetch_add", kind, f"Adds to a word of {name} {told}", "0"),
+        ):
+            made.append(
+                Function(
+                    f"{name}_atomic_{verb}_thread",
+                    "atomic",
+                    "thread",
+                    arguments,
+                    result,
+                    text,
+                    f"api::atomic_{verb}{call}",
+                    dead,
+                )
             )
-        )
-        made.append(
-            Function(
-                f"{name}_atomic_fetch_add_thread",
-                "atomic",
-                "thread",
-                arguments,
-                kind,
-                f"Adds to a word of {name} and gives the value before, 0 if nothing was done.",
-                f"api::atomic_fetch_add{call}",
-                "0",
-            )
-        )
     return made
 
 
@@ -353,7 +372,9 @@ def waits() -> list[Function]:
 
 def all_functions() -> list[Function]:
     """In the order of the reference page; names are unique."""
-    put_text = "Puts; the source may be reused, and the data is complete at its target, after quiet."
+    put_text = (
+        "Puts; the source may be reused, and the data is complete at its target, after quiet."
+    )
     get_text = "Gets; the data is there after quiet."
     return [
         *queries(),

@@ -42,7 +42,8 @@ def by_section() -> list[tuple[str, list[Function]]]:
 # --- The C header.
 
 HEADER = """/* shmem_functions.h - the functions of libmori_shmem_device-ARCH.bc, for kernels in
- * C, C++, HIP or CUDA that are linked with it. {by_hand}.
+ * C, C++, HIP or CUDA that are linked with it.
+ * {by_hand}.
  *
  * mori_shmem_X is executed by the lanes of its group (one lane, those of a wave, those
  * of a block), all with the same arguments. mori_shmem_program_X is called by all
@@ -50,8 +51,8 @@ HEADER = """/* shmem_functions.h - the functions of libmori_shmem_device-ARCH.bc
  * and after it. The reference page, docs/device_functions.md, says what each does.
  *
  * The module that the kernel is in holds the state: mori_shmem_module_init() of
- * mori/shmem_module.h sets it. Without it, and after the context has ended, the functions do nothing
- * and return MORI_E_STATE (2), or what the page says.
+ * mori/shmem_module.h sets it. Without it, and after the context has ended, the
+ * functions do nothing and return MORI_E_STATE (2), or what the page says.
  *
  * mori/shmem.h has host functions of the names mori_shmem_my_pe and
  * mori_shmem_ptr_p2p: include one of the two headers in a source for the host.
@@ -59,12 +60,10 @@ HEADER = """/* shmem_functions.h - the functions of libmori_shmem_device-ARCH.bc
 #ifndef MORI_SHMEM_FUNCTIONS_H
 #define MORI_SHMEM_FUNCTIONS_H
 
+/* What a function that kernels call is marked with: HIP's and CUDA's compilers
+ * take the attribute, a plain C compiler for a GPU needs none (define it empty). */
 #if !defined(MORI_DEVICE_CALL)
-#if defined(__HIP__) || defined(__CUDA__) || defined(__CUDACC__)
 #define MORI_DEVICE_CALL __attribute__((device))
-#else
-#define MORI_DEVICE_CALL
-#endif
 #endif
 
 #if !defined(MORI_DEVICE_NAME)
@@ -81,7 +80,9 @@ extern "C" {{
   MORI_LOOKUP(result, name, parameters)         \\
   MORI_LOOKUP(result, program_##name, parameters)
 
+/* clang-format off */
 {body}
+/* clang-format on */
 #undef MORI_FUNCTION
 #undef MORI_LOOKUP
 
@@ -122,7 +123,7 @@ def header() -> str:
             text = f"{macro}({FUNDAMENTAL[one.result]}, {one.name}, ({given}))"
             lines.append(wrapped(text, "", "    "))
         lines.append("")
-    return HEADER.format(by_hand=BY_HAND, body="\n".join(lines))
+    return HEADER.format(by_hand=BY_HAND.capitalize(), body="\n".join(lines))
 
 
 # --- The exports.
@@ -157,7 +158,9 @@ def exports() -> str:
 
 # --- The Python table.
 
-TABLE = '''"""The device functions: symbols, types and meaning. {by_hand}.
+TABLE = '''"""The device functions: symbols, types and meaning.
+
+{by_hand}.
 
 `symbol` is executed by the lanes of its group; `program_symbol` is called by all lanes of a block
 and acts once, which is what a statement of a Triton program does.
@@ -222,16 +225,17 @@ def table() -> str:
         )
         lines.append(wrapped(f"{declaration}: {one.means}", "", "", 10_000))
     for line in lines:
-        assert '"' not in line and "\\" not in line, line
+        assert not {'"', "\\"} & set(line), line
     folded = "\n".join(wrapped(line, "", "", 98).replace("\n", " \\\n") for line in lines)
     return TABLE.format(by_hand=BY_HAND.capitalize(), lines=folded, count=len(FUNCTIONS))
 
 
 # --- The Triton wrappers.
 
-WRAPPERS = '''"""The device functions for kernels under @triton.jit. {by_hand}.
+WRAPPERS = '''"""The device functions for kernels under @triton.jit.
 
-A call acts once in each program, whatever its number of warps: see mori/ir/triton/__init__.py.
+{by_hand}. A call acts once in each
+program, whatever its number of warps: see mori/ir/triton/__init__.py.
 """
 
 from __future__ import annotations
@@ -254,7 +258,8 @@ def wrappers() -> str:
         passed = f"({names[0]},)" if len(names) == 1 else f"({', '.join(names)})"
         body = f'    return _call("{one.name}", {passed}, _semantic)'
         if len(body) > COLUMNS:
-            body = f'    return _call(\n        "{one.name}", {passed}, _semantic\n    )'
+            lines = (f'"{one.name}"', passed, "_semantic")
+            body = "    return _call(\n" + "".join(f"        {line},\n" for line in lines) + "    )"
         parts.append(f"\n@_extern\n{head}\n{body}\n\n")
     return "".join(parts).rstrip("\n") + "\n"
 
@@ -263,19 +268,19 @@ def wrappers() -> str:
 
 PAGE = """# Device functions
 
-Generated from `libmori-shmem/functions/declarations.py`; what they are for and how to link them is in
-[device_bitcode.md](device_bitcode.md). There are {count}.
+Generated from `libmori-shmem/functions/declarations.py`. What they are for and how to link them is
+in [device_bitcode.md](device_bitcode.md). There are {count}.
 
-Every function is exported as `mori_shmem_NAME`. It is executed by the lanes of its scope: `thread` by
-the lane that calls it, each lane for itself; `warp` by all lanes of a wave and `block` by all lanes
-of a block, with the same arguments, once for all of them. All but the queries are exported a second
-time, as `mori_shmem_program_NAME`: all lanes of a block call it with the same arguments, it acts once,
-and all lanes get the result; they meet before it and after it. The functions of `mori.ir.triton` are
-these.
+Every function is exported as `mori_shmem_NAME`. It is executed by the lanes of its scope: `thread`
+by the lane that calls it, each lane for itself; `warp` by all lanes of a wave and `block` by all
+lanes of a block, with the same arguments, once for all of them. All but the queries are exported a
+second time, as `mori_shmem_program_NAME`: all lanes of a block call it with the same arguments, it
+acts once, and all lanes get the result; they meet before it and after it. The functions of
+`mori.ir.triton` are these.
 
-Addresses are 64-bit integers, of global memory. What goes wrong is recorded as the context's fault, which the
-host sees, and told by the result: functions whose result is a status give 0 (MORI_OK) or a
-`MORI_E_*` of `mori/base.h`; MORI_E_STATE where no context stands behind the module, because
+Addresses are 64-bit integers, of global memory. What goes wrong is recorded as the context's fault,
+which the host sees, and told by the result: functions whose result is a status give 0 (MORI_OK) or
+a `MORI_E_*` of `mori/base.h`; MORI_E_STATE where no context stands behind the module, because
 `mori_shmem_module_init` was not called or the context has ended.
 
 | argument | meaning |
@@ -288,7 +293,9 @@ def page() -> str:
     arguments = "\n".join(f"| `{name}` | {text} |" for name, text in ARGUMENTS.items())
     parts = [PAGE.format(arguments=arguments, count=len(FUNCTIONS))]
     for title, functions in by_section():
-        parts.append(f"## {title}\n\n| function | scope | result | meaning |\n| --- | --- | --- | --- |\n")
+        parts.append(
+            f"## {title}\n\n| function | scope | result | meaning |\n| --- | --- | --- | --- |\n"
+        )
         for one in functions:
             shown = ", ".join(f"{kind} {name}" for kind, name in one.arguments)
             parts.append(f"| `{one.name}({shown})` | {one.group} | {one.result} | {one.means} |\n")

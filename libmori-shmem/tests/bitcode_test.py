@@ -13,7 +13,9 @@ from pathlib import Path
 
 STATE_NAME, STATE_TYPE = "mori_shmem_module_state_v2", "%struct.mori_shmem_device_state_v1"
 TYPES = {"f32": "float", "f64": "double"}
-DEFINITION = re.compile(r"^define (?P<result>[^@]*)@(?P<name>[\w.]+)\((?P<arguments>.*?)\) .*\{$", re.M)
+DEFINITION = re.compile(
+    r"^define (?P<result>[^@]*)@(?P<name>[\w.]+)\((?P<arguments>.*?)\) .*\{$", re.M
+)
 NOT_A_TYPE = re.compile(r"\b(?:noundef|signext|zeroext|dso_local|range\([^)]*\)|%\w+)\b")
 
 
@@ -58,7 +60,9 @@ def defined(listing):
 def check_functions(listing, functions):
     have, want = defined(listing), wanted(functions)
     yield from (f"lacks {name}" for name in sorted(want.keys() - have.keys()))
-    yield from (f"has {name}, which the list does not" for name in sorted(have.keys() - want.keys()))
+    yield from (
+        f"has {name}, which the list does not" for name in sorted(have.keys() - want.keys())
+    )
     for name in sorted(want.keys() & have.keys()):
         if have[name] != want[name]:
             yield f"{name} is {have[name]}, the list says {want[name]}"
@@ -77,7 +81,12 @@ def check_rest(listing):
     for name, text in variables.items():
         if not text.startswith("internal") or "addrspace(3)" not in text:
             yield f"has the variable {name}, which is not shared memory of its own: {text}"
-    for word in ("target-cpu", "target-features", "amdhsa_code_object_version", "llvm.module.flags"):
+    for word in (
+        "target-cpu",
+        "target-features",
+        "amdhsa_code_object_version",
+        "llvm.module.flags",
+    ):
         if word in listing:
             yield f"carries {word}"
 
@@ -88,7 +97,9 @@ def check_readers(path, listing):
     if writer is None:
         yield "does not say which clang wrote it"
     elif clang := shutil.which(f"clang-{writer[1]}"):
-        output(clang, "-x", "ir", "-S", "-emit-llvm", "-nogpulib", *target(listing), path, "-o", "-")
+        output(
+            clang, "-x", "ir", "-S", "-emit-llvm", "-nogpulib", *target(listing), path, "-o", "-"
+        )
     if opt := tool("opt"):
         output(opt, "-passes=verify", "-disable-output", path)
 

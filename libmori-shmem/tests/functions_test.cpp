@@ -1,9 +1,11 @@
-// functions_test.cpp - the functions of the device bitcode as the host compiles them, on PEs that are
-// threads: every kind of function between two PEs, both ways of calling, and what they say without a
-// context. On the host a block has one lane, and each thread has a module state of its own.
+// functions_test.cpp - the functions of the device bitcode as the host compiles them, on PEs that
+// are threads: every kind of function between two PEs, both ways of calling, and what they say
+// without a context. On the host a block has one lane, and each thread has a module state of its
+// own.
 #include "../functions/exports.hpp"
 #include "pes.hpp"
 
+#define MORI_DEVICE_CALL
 #define MORI_DEVICE_NAME(name) mori_shmem_host_##name
 #include <mori/shmem_functions.h>
 

@@ -1,5 +1,5 @@
-// gpu_modules_test.cpp - modules of other compilers through the C ABI, on a driver whose devices are
-// host memory: whose state a module has, when it is dead, and what is refused.
+// gpu_modules_test.cpp - modules of other compilers through the C ABI, on a driver whose devices
+// are host memory: whose state a module has, when it is dead, and what is refused.
 #include "gpu_session.hpp"
 #include "pes.hpp"
 

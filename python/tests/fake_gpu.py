@@ -54,7 +54,6 @@ class Shmem(Library):
         self.streams.append(int(ffi.cast("uintptr_t", stream)))
         return self._real.mori_shmem_barrier_all(handle, error)
 
-
     def mori_shmem_module_init(self, handle, module, error):
         self.modules.add(int(ffi.cast("uintptr_t", module)))
         return 0

@@ -491,6 +491,5 @@ def test_modules(gpu):
 
 
 def test_what_no_gpu_does(gpu):
-    with solo() as context:
-        with pytest.raises(UnsupportedError, match="flags is 2"):
-            shmem.shmem_ext_malloc_with_flags(8, 2, context=context)
+    with solo() as context, pytest.raises(UnsupportedError, match="flags is 2"):
+        shmem.shmem_ext_malloc_with_flags(8, 2, context=context)

@@ -39,6 +39,7 @@ BENCHMARKS = {
         gpu_benchmarks.sample_shmem_gpu, gpu_benchmarks.SHMEM_GPU, ("shmem_ours", "shmem_nvshmem")
     ),
     "ep-gpu": Benchmark(gpu_benchmarks.sample_ep_gpu, gpu_benchmarks.EP_GPU, ("ep_gpu",)),
+    "ir-gpu": Benchmark(gpu_benchmarks.sample_ir_gpu, gpu_benchmarks.IR_GPU, ("ir_native",)),
 }
 
 

@@ -7,7 +7,7 @@
 # how to add one. A goal that is not reached is no failure, a benchmark that cannot run is one.
 #
 # usage: bash tests/bench/compare.sh NAME ... [OPTION ...]
-#        NAME: shmem-host, ep-host, shmem-gpu, ep-gpu, all        options: --help
+#        NAME: shmem-host, ep-host, shmem-gpu, ep-gpu, ir-gpu, all        options: --help
 set -euo pipefail
 [ $# -gt 0 ] || { sed -n '/^# usage: /,/^#        /s/^# //p' "$0" >&2; exit 2; }
 here="$(cd "$(dirname "$0")" && pwd)"

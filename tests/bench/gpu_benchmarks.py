@@ -161,6 +161,40 @@ def sample_ep_gpu(options):
     return measuring.samples
 
 
+# --- ir -------------------------------------------------------------------------------------------
+
+
+def sample_ir_gpu(options):
+    measuring = begin(options)
+    cubin = measuring.builder.make(["ir_native"])["ir_native"]
+    # Fails, rather than go without, where Triton is missing: there is nothing else to measure.
+    command = [sys.executable, "-B", str(HERE / "gpu/ir_all_gather.py"), str(cubin)]
+    environment = python_environment(measuring)
+    bitcode = gpu_programs.find_library(options.build, "shmem") / "functions"
+    if bitcode.is_dir():  # a build folder, not an installed library
+        environment["MORI_SHMEM_BC_DIR"] = str(bitcode)
+    measuring.take(run_with_notes([*command, *measuring.quick], environment))
+    return measuring.samples
+
+
+IR_ROW_BYTES = (1 << 20, 16 << 20, 64 << 20)
+IR_GOAL = 0.9
+IR_GPU = tuple(
+    Metric(
+        f"triton_all_gather_{size >> 20}MiB_us_vs_native",
+        f"all_gather_{size}B_ns/triton",
+        (f"all_gather_{size}B_ns/native",),
+        goal=IR_GOAL,
+        less_is_better=True,
+        unit=1e3,
+    )
+    for size in IR_ROW_BYTES
+)
+
+
+# --- ep, what its metrics are made of -------------------------------------------------------------
+
+
 def chosen(options, name):
     value = getattr(options, name)
     return [] if value is None else [f"--{name}", str(value)]

@@ -39,6 +39,7 @@ class Program:
     name: str
     libraries: tuple = ()  # of ours: shmem, ep
     nvshmem: bool = False
+    cubin: bool = False  # code for a driver, no program
 
     @property
     def source(self):
@@ -49,6 +50,7 @@ PROGRAMS = {
     "shmem_ours": Program("shmem_ours", ("shmem",)),
     "shmem_nvshmem": Program("shmem_nvshmem", nvshmem=True),
     "ep_gpu": Program("ep_gpu", ("ep", "shmem")),
+    "ir_native": Program("ir_native", cubin=True),
 }
 
 
@@ -154,6 +156,8 @@ class Builder:
             words += ["-Werror", "all-warnings"]
         for folder in INCLUDES:
             words += ["-I", str(ROOT / folder)]
+        if program.cubin:
+            words += ["-cubin"]
         for name in program.libraries:
             folder = find_library(self.build, name)
             words += [f"-L{folder}", f"-lmori-{name}", "-Xlinker", f"-rpath={folder}"]
@@ -169,7 +173,7 @@ class Builder:
         if program.nvshmem:
             known.update(find_nvshmem(self.nvshmem).version.encode())
         files = [*HERE.glob("*.hpp"), *HERE.glob("gpu/*.hpp"), program.source, __file__]
-        for folder in INCLUDES if program.libraries else ():
+        for folder in INCLUDES if program.libraries or program.cubin else ():
             files += (ROOT / folder).rglob("*.h*")
         for path in sorted(map(pathlib.Path, files)):
             known.update(path.name.encode())

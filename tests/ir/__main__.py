@@ -44,7 +44,10 @@ def main(build):
     python = [sys.executable, "-B"]
     of_vendor = [next((b for b in bitcode if v in b.name), None) for v in ("-gfx942", "-sm_90")]
     commands = [[*python, HERE / "triton_compile.py", one] for one in sorted(TRITONS.iterdir())]
-    commands += [[*python, HERE / "raw_link.py", *bitcode], [*python, HERE / "ordering.py", *bitcode]]
+    commands += [
+        [*python, HERE / "raw_link.py", *bitcode],
+        [*python, HERE / "ordering.py", *bitcode],
+    ]
     if all(of_vendor):
         commands.append([*python, HERE / "ordering_test.py", *of_vendor])
     failed = 0

@@ -3,7 +3,7 @@
 a kernel of its own, inlined, compiled for the architecture and disassembled.
 
 AMD     the rules of tests/amd/scopes.py: polls at system scope that invalidate the caches,
-        write-backs of the L2 at system scope that are waited for, signals at system scope after them
+        write-backs of the L2 at system scope that are waited for, signals at system scope after
 NVIDIA  .sys on everything that peers look at: releases before signals, acquiring polls, atomics
 
 usage: ordering.py BITCODE...      libmori_shmem_device-ARCH.bc each
@@ -34,7 +34,10 @@ WANTED = {
     "order": ("fence.(?:sc|acq_rel).sys",),
 }
 # Atomics and flags of narrower scope would be invisible to other GPUs.
-NARROW = re.compile(r"^\s*(?:@%p\d+ )?(?:atom|red|ld\.(?:acquire|relaxed)|st\.(?:release|relaxed))\S*\.(?:gpu|cta)\b")
+NARROW = re.compile(
+    r"^\s*(?:@%p\d+ )?(?:atom|red|ld\.(?:acquire|relaxed)|st\.(?:release|relaxed))\S*"
+    r"\.(?:gpu|cta)\b"
+)
 
 
 def run(*command):
@@ -121,7 +124,9 @@ def check_amd(arch, path, suffix):
 
 
 def check_nvidia(_arch, path, _suffix):
-    bodies = dict(re.findall(r"^\.visible \.entry k_(\w+)\(.*?^\{(.*?)^\}", path.read_text(), re.M | re.S))
+    bodies = dict(
+        re.findall(r"^\.visible \.entry k_(\w+)\(.*?^\{(.*?)^\}", path.read_text(), re.M | re.S)
+    )
     for one in FUNCTIONS:
         for symbol in dict.fromkeys((one.symbol, one.program_symbol)):
             body = bodies.get(symbol)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The example of libmori-shmem/examples: a kernel in C++ and in LLVM IR, linked with the device bitcode
-to what a driver loads, for every architecture; the kernel and the state are there, and nothing is
-left undefined.
+"""The example of libmori-shmem/examples: a kernel in C++ and in LLVM IR, linked with the device
+bitcode to what a driver loads, for every architecture; the kernel and the state are there, and
+nothing is left undefined.
 
 usage: raw_link.py BITCODE...
 """
@@ -52,8 +52,10 @@ def main(paths):
             for kernel in ("ring.cpp", f"ring_{vendor}.ll"):
                 made = Path(folder) / f"{arch}-{kernel}.out"
                 done = subprocess.run(
-                    ["bash", EXAMPLES / "link.sh", arch, EXAMPLES / kernel, path, made]
-                    + [ROOT / "libmori-shmem/include"],
+                    [
+                        *("bash", EXAMPLES / "link.sh", arch, EXAMPLES / kernel, path, made),
+                        ROOT / "libmori-shmem/include",
+                    ],
                     capture_output=True,
                     text=True,
                     timeout=LIMIT_S,

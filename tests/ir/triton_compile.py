@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Compiles Triton kernels that use every device function, for AMD and NVIDIA architectures, with one
-release of Triton, to what a driver loads; no GPU is needed. Looks at what came out: the functions
-are inlined, signals and waits have system scope, the state can be found, nothing is undefined.
+"""Compiles Triton kernels that use every device function, for AMD and NVIDIA architectures, with
+one release of Triton, to what a driver loads; no GPU is needed. Looks at what came out: they are
+inlined, signals and waits have system scope, the state can be found, nothing is undefined.
 
 usage: triton_compile.py FOLDER_OF_TRITON [ARCH...]      with mori and its bitcode to be found
 """
@@ -18,13 +18,13 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "python/tests/gpu"))
 
-import triton  # noqa: E402
-from mori.ir import MORI_DEVICE_FUNCTIONS  # noqa: E402
-from mori.ir import triton as shmem  # noqa: E402
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.compiler import ASTSource  # noqa: E402
-from triton.compiler.errors import CompilationError  # noqa: E402
-from triton.runtime.jit import JITFunction  # noqa: E402
+import triton
+from mori.ir import MORI_DEVICE_FUNCTIONS
+from mori.ir import triton as shmem
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.compiler.errors import CompilationError
+from triton.runtime.jit import JITFunction
 
 ARCHS = ("gfx942", "gfx950", "sm_90")
 FUNCTIONS_PER_KERNEL = 8
@@ -33,7 +33,10 @@ HEAD = "import triton\nimport triton.language as tl\nfrom mori.ir import triton 
 # Arguments of the kernels in triton_kernels.py that are no pointer to 32-bit floats.
 KINDS = {
     **dict.fromkeys(("words", "old", "signal", "signals", "seen", "word"), "*i64"),
-    **{"found": "*i32", "small": "*i8", "n": "constexpr", "value": "i64"},
+    "found": "*i32",
+    "small": "*i8",
+    "n": "constexpr",
+    "value": "i64",
     **dict.fromkeys(("rounds", "pe", "epoch"), "i32"),
 }
 UNDEFINED, GLOBAL, SYMBOL_TABLES = 0, 1, (2, 11)
@@ -114,7 +117,9 @@ def look(arch, compiled, names):
         yield f"{STATE} is not a symbol of it"
     yield from (f"leaves {name} undefined" for name in undefined_symbols(binary))
     if any("signal" in name for name in names):
-        signal = r"st\.relaxed\.sys|st\.release\.sys" if nvidia else r"global_store_dwordx2.*sc0 sc1"
+        signal = (
+            r"st\.relaxed\.sys|st\.release\.sys" if nvidia else r"global_store_dwordx2.*sc0 sc1"
+        )
         before = "fence.acq_rel.sys" if nvidia else "buffer_wbl2 sc0 sc1"
         if not re.search(signal, text) or before not in text:
             yield "has no signal at system scope behind a fence"
@@ -125,9 +130,7 @@ def look(arch, compiled, names):
 
 
 def compile_one(kernel, signature, arch, libraries):
-    constants = {
-        (i,): 256 for i, (_, kind) in enumerate(signature.items()) if kind == "constexpr"
-    }
+    constants = {(i,): 256 for i, (_, kind) in enumerate(signature.items()) if kind == "constexpr"}
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants)
     return triton.compile(source, target=target_of(arch), options={"extern_libs": libraries})
 
@@ -145,7 +148,7 @@ def check_arch(arch, folder):
     print(f"# {arch}: {count} kernels in {time.monotonic() - start:.0f} s", flush=True)
 
 
-REFUSED = '''
+REFUSED = """
 @triton.jit
 def tensor_argument(p, out, i32, f32):
     shmem.int64_p(p + tl.arange(0, 16), 1, 0)
@@ -159,7 +162,7 @@ def float_as_integer(p, out, i32, f32):
 @triton.jit
 def pointer_as_pe(p, out, i32, f32):
     shmem.int32_p(p, 1, p)
-'''
+"""
 MESSAGES = {
     "tensor_argument": "dest is a tensor of shape [16]; a call acts once for the program",
     "float_as_integer": "value is fp32, expected int32",

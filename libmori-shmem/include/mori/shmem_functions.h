@@ -1,5 +1,6 @@
 /* shmem_functions.h - the functions of libmori_shmem_device-ARCH.bc, for kernels in
- * C, C++, HIP or CUDA that are linked with it. generated from libmori-shmem/functions/declarations.py.
+ * C, C++, HIP or CUDA that are linked with it.
+ * Generated from libmori-shmem/functions/declarations.py.
  *
  * mori_shmem_X is executed by the lanes of its group (one lane, those of a wave, those
  * of a block), all with the same arguments. mori_shmem_program_X is called by all
@@ -7,8 +8,8 @@
  * and after it. The reference page, docs/device_functions.md, says what each does.
  *
  * The module that the kernel is in holds the state: mori_shmem_module_init() of
- * mori/shmem_module.h sets it. Without it, and after the context has ended, the functions do nothing
- * and return MORI_E_STATE (2), or what the page says.
+ * mori/shmem_module.h sets it. Without it, and after the context has ended, the
+ * functions do nothing and return MORI_E_STATE (2), or what the page says.
  *
  * mori/shmem.h has host functions of the names mori_shmem_my_pe and
  * mori_shmem_ptr_p2p: include one of the two headers in a source for the host.
@@ -16,12 +17,10 @@
 #ifndef MORI_SHMEM_FUNCTIONS_H
 #define MORI_SHMEM_FUNCTIONS_H
 
+/* What a function that kernels call is marked with: HIP's and CUDA's compilers
+ * take the attribute, a plain C compiler for a GPU needs none (define it empty). */
 #if !defined(MORI_DEVICE_CALL)
-#if defined(__HIP__) || defined(__CUDA__) || defined(__CUDACC__)
 #define MORI_DEVICE_CALL __attribute__((device))
-#else
-#define MORI_DEVICE_CALL
-#endif
 #endif
 
 #if !defined(MORI_DEVICE_NAME)
@@ -38,6 +37,7 @@ extern "C" {
   MORI_LOOKUP(result, name, parameters)         \
   MORI_LOOKUP(result, program_##name, parameters)
 
+/* clang-format off */
 /* Queries */
 MORI_LOOKUP(int, my_pe, (void))
 MORI_LOOKUP(int, n_pes, (void))
@@ -222,6 +222,7 @@ MORI_FUNCTION(long long, int64_wait_until_greater_than, (unsigned long long addr
     value))
 MORI_FUNCTION(int, int64_wait_until_equals, (unsigned long long address, long long value))
 
+/* clang-format on */
 #undef MORI_FUNCTION
 #undef MORI_LOOKUP
 

@@ -19,8 +19,8 @@ PATIENCE_S = 200.0
 
 
 def run_group(body, world, folder, environment):
-    """Runs `body`, of pe_program.py or a command of its own, on `world` processes; returns what they
-    report, in order of rank. The first failure ends them all."""
+    """Runs `body`, of pe_program.py or a command of its own, on `world` processes; returns what
+    they report, in order of rank. The first failure ends them all."""
     program = [sys.executable, str(PROGRAM), body] if isinstance(body, str) else body
     processes = []
     for rank in range(world):

@@ -1,9 +1,10 @@
-"""What one PE does in the tests of the Triton functions, on a GPU, as a process or as a thread. Each
-body takes a Pe, checks the values it finds, and returns what the test compares."""
+"""What one PE does in the tests of the Triton functions, on a GPU, as a process or as a thread.
+Each body takes a Pe, checks the values it finds, and returns what the test compares."""
 
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import types
 from pathlib import Path
@@ -15,6 +16,7 @@ import triton_kernels
 from cuda_driver import Module
 from mori.errors import InvalidError, NotFoundError, StateError, WaitTimeoutError
 from mori.shmem import Context, set_default_context
+from pe_program import raised
 from triton.runtime.jit import JITFunction
 
 _PLAIN = {name: one for name, one in vars(triton_kernels).items() if isinstance(one, JITFunction)}
@@ -56,7 +58,9 @@ def expect(found: torch.Tensor, wanted: torch.Tensor | list[Any], what: str) -> 
     wanted = torch.as_tensor(wanted, dtype=found.dtype, device=found.device)
     if not torch.equal(found, wanted):
         where = (found != wanted).nonzero()[:4].tolist()
-        raise AssertionError(f"{what}: {found.tolist()[:16]} is not {wanted.tolist()[:16]}: {where}")
+        raise AssertionError(
+            f"{what}: {found.tolist()[:16]} is not {wanted.tolist()[:16]}: {where}"
+        )
 
 
 def counts(pe: Pe) -> dict[str, Any]:
@@ -120,7 +124,10 @@ def gathers(pe: Pe) -> dict[str, Any]:
     """All-gather, several epochs over the same memory."""
     n, programs = 1024, 8
     gathered = pe.zeros((pe.world, programs * n), torch.float32)
-    mine, signals = pe.zeros((programs * n,), torch.float32), pe.zeros((programs * pe.world,), torch.int64)
+    mine, signals = (
+        pe.zeros((programs * n,), torch.float32),
+        pe.zeros((programs * pe.world,), torch.int64),
+    )
     for epoch in range(1, 6):
         rows = [
             torch.randn(programs * n, generator=torch.Generator().manual_seed(100 * epoch + one))
@@ -201,12 +208,8 @@ def rings(pe: Pe) -> dict[str, Any]:
         ran.append(path.name)
     for path in sorted(Path(folder).glob("other*.cubin")) if folder else []:
         module = Module(path)
-        try:
-            pe.context.module_init(module.handle)
-        except NotFoundError as error:
-            assert "mori_shmem_module_state_v2" in str(error), str(error)
-        else:
-            raise AssertionError("a module without the state was taken")
+        said = raised(NotFoundError, functools.partial(pe.context.module_init, module.handle))
+        assert "mori_shmem_module_state_v2" in said, said
         module.unload()
     return {"ran": ran}
 
@@ -234,12 +237,8 @@ def finalized(pe: Pe) -> dict[str, Any]:
     kernel = pe.kernels.who
     kernel = kernel.instance() if isinstance(kernel, device.PerContext) else kernel
     pe.context.finalize()
-    try:
-        kernel[(1,)](found, num_warps=4, extern_libs=pe.libraries)
-    except StateError as error:
-        said = str(error)
-    else:
-        raise AssertionError("a launch without a context")
+    launch = functools.partial(kernel[(1,)], found, num_warps=4, extern_libs=pe.libraries)
+    said = raised(StateError, launch)
     assert "not initialised" in said or "finalized" in said, said
     device.remove_hook()
     kernel[(1,)](found, num_warps=4, extern_libs=pe.libraries)
@@ -266,11 +265,7 @@ def refusals(pe: Pe) -> dict[str, Any]:
         kernel[(1,)](words, 99, found, extern_libs=pe.libraries)
         torch.cuda.current_stream().synchronize()
         expect(found, [1], "status of a bad PE")
-        try:
-            pe.context.check()
-        except InvalidError as error:
-            return {"said": str(error)}
-        raise AssertionError("no fault on the host")
+        return {"said": raised(InvalidError, pe.context.check)}
     return {}
 
 
@@ -282,11 +277,7 @@ def timeouts(pe: Pe) -> dict[str, Any]:
     torch.cuda.current_stream().synchronize()
     expect(found[:1], [5], "status")  # MORI_E_TIMEOUT
     assert found[1].item() <= 5, "a failed wait gave a value that is greater"
-    try:
-        pe.context.check()
-    except WaitTimeoutError as error:
-        return {"said": str(error)}
-    raise AssertionError("no fault on the host")
+    return {"said": raised(WaitTimeoutError, pe.context.check)}
 
 
 BODIES = {

@@ -1,5 +1,5 @@
-"""One PE process of test_gpu_triton.py: `triton_pe.py values|ends RANK WORLD FOLDER`. Prints what the
-bodies report as one line of JSON, and on standard error which of them are done."""
+"""One PE process of test_gpu_triton.py: `triton_pe.py values|ends RANK WORLD FOLDER`. Prints what
+the bodies report as one line of JSON, and on standard error which of them are done."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def pe_main(rank: int, folder: str, cubin: str, quick: bool) -> None:
                     taken.append(sides.time(getattr(sides, name), count))
             if rank == 0:
                 for name, taken in times.items():
-                    print(f"{name}_all_gather_{row_bytes}B_ns {statistics.median(taken):.0f}")
+                    print(f"all_gather_{row_bytes}B_ns/{name} {statistics.median(taken):.0f}")
         sys.stdout.flush()
         context.barrier_all()
 

@@ -1,5 +1,5 @@
-// ir_native.cu - the all-gather of ir_all_gather.py as a native kernel over the device API: what the
-// Triton kernel is compared with. Block p brings part p of the own row to all PEs, each with a
+// ir_native.cu - the all-gather of ir_all_gather.py as a native kernel over the device API: what
+// the Triton kernel is compared with. Block p brings part p of the own row to all PEs, each with a
 // signal, and waits for that part of all rows.
 #include <mori/device/kernel.hpp>
 #include <mori/device_api/shmem.hpp>

@@ -48,7 +48,12 @@ def folders() -> list[Path]:
     found = [Path(__file__).parents[1] / "lib/bitcode"]
     libraries = [Path(p) for p in os.environ.get("MORI_LIBRARY_DIR", "").split(":") if p]
     mapped = _mapped_library_folder()
-    for folder in (*libraries, *([mapped] if mapped else []), Path("/usr/lib"), Path("/usr/local/lib")):
+    for folder in (
+        *libraries,
+        *([mapped] if mapped else []),
+        Path("/usr/lib"),
+        Path("/usr/local/lib"),
+    ):
         if folder / "mori/bitcode" not in found:
             found.append(folder / "mori/bitcode")
     return found
@@ -118,8 +123,10 @@ def _build(arch: str) -> tuple[Path | None, str]:
     try:
         made.parent.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(
-            [sys.executable, str(program), "--clang", clang, "--arch", arch]
-            + ["--source", str(source), "--output", str(made)],
+            [
+                *(sys.executable, str(program), "--clang", clang, "--arch", arch),
+                *("--source", str(source), "--output", str(made)),
+            ],
             capture_output=True,
             text=True,
             timeout=_BUILD_LIMIT_S,

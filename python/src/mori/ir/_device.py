@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from mori._ffi import ffi
 from mori.errors import UnavailableError
@@ -24,7 +25,7 @@ int hipGetDevicePropertiesR0600(void *, int);
 """
 
 
-def _calls_of(names: tuple[str, ...]) -> tuple[object, str]:
+def _calls_of(names: tuple[str, ...]) -> tuple[Any, str]:
     """The first of the libraries that can be opened; ("", why) if none can."""
     from cffi import FFI
 
@@ -44,13 +45,13 @@ def _nvidia() -> tuple[str, str]:
     if cuda is None:
         return "", problem
     device, numbers = ffi.new("int *"), [ffi.new("int *"), ffi.new("int *")]
-    outcome = cuda.cuInit(0)  # type: ignore[attr-defined]
+    outcome = cuda.cuInit(0)
     # The thread's current device, else the first.
-    if outcome == 0 and cuda.cuCtxGetDevice(device) != 0:  # type: ignore[attr-defined]
+    if outcome == 0 and cuda.cuCtxGetDevice(device) != 0:
         device[0] = 0
     for number, which in zip(numbers, (_MAJOR, _MINOR), strict=True):
         if outcome == 0:
-            outcome = cuda.cuDeviceGetAttribute(number, which, device[0])  # type: ignore[attr-defined]
+            outcome = cuda.cuDeviceGetAttribute(number, which, device[0])
     if outcome != 0:
         return "", f"libcuda.so.1 sees no device ({outcome})"
     return f"sm_{numbers[0][0]}{numbers[1][0]}", ""
@@ -61,9 +62,9 @@ def _amd() -> tuple[str, str]:
     if hip is None:
         return "", problem
     device, properties = ffi.new("int *"), ffi.new("char[]", _PROPERTIES_BYTES)
-    outcome = hip.hipGetDevice(device)  # type: ignore[attr-defined]
+    outcome = hip.hipGetDevice(device)
     if outcome == 0:
-        outcome = hip.hipGetDevicePropertiesR0600(properties, device[0])  # type: ignore[attr-defined]
+        outcome = hip.hipGetDevicePropertiesR0600(properties, device[0])
     if outcome != 0:
         return "", f"libamdhip64 sees no device ({outcome})"
     name = ffi.string(properties + _ARCHITECTURE_OFFSET, _ARCHITECTURE_BYTES).decode()

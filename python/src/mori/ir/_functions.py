@@ -1,4 +1,6 @@
-"""The device functions: symbols, types and meaning. Generated from libmori-shmem/functions/declarations.py.
+"""The device functions: symbols, types and meaning.
+
+Generated from libmori-shmem/functions/declarations.py.
 
 `symbol` is executed by the lanes of its group; `program_symbol` is called by all lanes of a block
 and acts once, which is what a statement of a Triton program does.

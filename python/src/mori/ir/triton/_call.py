@@ -18,9 +18,11 @@ from mori.ir._functions import MORI_DEVICE_FUNCTIONS
 # Triton's AMD back end links a library when this is part of the name of a function that it lacks.
 LIBRARY = "mori_shmem"
 _TYPES = {
-    name: getattr(core, {"float32": "float32", "float64": "float64"}.get(name, name))
-    for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-    + ("float32", "float64")
+    name: getattr(core, name)
+    for name in (
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+        *("float32", "float64"),
+    )
 }
 
 
@@ -29,8 +31,8 @@ def _argument(function: str, name: str, value: Any, kind: str, pure: bool, seman
     value = semantic.to_tensor(value)
     if value.type.is_block() and not pure:
         raise TypeError(
-            f"{function}: {name} is a tensor of shape {list(value.type.shape)}; a call acts once for "
-            "the program, so its arguments are scalars"
+            f"{function}: {name} is a tensor of shape {list(value.type.shape)}; a call acts once "
+            "for the program, so its arguments are scalars"
         )
     given = value.type.scalar
     if given == wanted:

@@ -1,6 +1,7 @@
-"""The device functions for kernels under @triton.jit. Generated from libmori-shmem/functions/declarations.py.
+"""The device functions for kernels under @triton.jit.
 
-A call acts once in each program, whatever its number of warps: see mori/ir/triton/__init__.py.
+Generated from libmori-shmem/functions/declarations.py. A call acts once in each
+program, whatever its number of warps: see mori/ir/triton/__init__.py.
 """
 
 from __future__ import annotations
@@ -300,7 +301,9 @@ def putmem_nbi_signal_thread(
     dest, source, bytes, signal, signal_value, signal_op, pe, qp=0, _semantic=None
 ):
     return _call(
-        "putmem_nbi_signal_thread", (dest, source, bytes, signal, signal_value, signal_op, pe, qp), _semantic
+        "putmem_nbi_signal_thread",
+        (dest, source, bytes, signal, signal_value, signal_op, pe, qp),
+        _semantic,
     )
 
 
@@ -309,7 +312,9 @@ def putmem_nbi_signal_warp(
     dest, source, bytes, signal, signal_value, signal_op, pe, qp=0, _semantic=None
 ):
     return _call(
-        "putmem_nbi_signal_warp", (dest, source, bytes, signal, signal_value, signal_op, pe, qp), _semantic
+        "putmem_nbi_signal_warp",
+        (dest, source, bytes, signal, signal_value, signal_op, pe, qp),
+        _semantic,
     )
 
 
@@ -318,7 +323,9 @@ def putmem_nbi_signal_block(
     dest, source, bytes, signal, signal_value, signal_op, pe, qp=0, _semantic=None
 ):
     return _call(
-        "putmem_nbi_signal_block", (dest, source, bytes, signal, signal_value, signal_op, pe, qp), _semantic
+        "putmem_nbi_signal_block",
+        (dest, source, bytes, signal, signal_value, signal_op, pe, qp),
+        _semantic,
     )
 
 
