@@ -10,7 +10,7 @@ import dataclasses
 import pathlib
 import re
 
-HEADERS = ("base", "shmem_device", "shmem", "ep", "io")
+HEADERS = ("base", "shmem_device", "shmem", "ep", "io_types", "io")
 
 
 @dataclasses.dataclass
