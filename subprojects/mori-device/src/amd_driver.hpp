@@ -134,6 +134,8 @@ inline constexpr size_t most_properties_bytes = 4096;  // 792 in 5, 1472 in 6 an
   X(hipMemMap, false, void*, size_t, size_t, void*, unsigned long long)                   \
   X(hipMemUnmap, false, void*, size_t)                                                    \
   X(hipMemSetAccess, false, void*, size_t, const access*, size_t)                         \
+  X(hipMemGetAddressRange, true, void**, size_t*, void*)                                  \
+  X(hipMemRetainAllocationHandle, false, void**, void*)                                   \
   X(hipIpcGetMemHandle, true, ipc_memory*, void*)                                         \
   X(hipIpcOpenMemHandle, true, void**, ipc_memory, unsigned)                              \
   X(hipIpcCloseMemHandle, true, void*)                                                    \

@@ -290,4 +290,22 @@ base::result<gpu::pointer_facts> amd_gpu::look_up(uint64_t address) {
   return facts;
 }
 
+base::result<gpu::range> amd_gpu::allocation_at(uint64_t address) {
+  MORI_AMD_SCOPE;
+  void* start = nullptr;
+  size_t bytes = 0;
+  MORI_AMD(hipMemGetAddressRange, &start, &bytes, pointer_of(address));
+  return range{address_of(start), bytes};
+}
+
+base::result<uint64_t> amd_gpu::memory_at(uint64_t address) {
+  MORI_CHECK(require_virtual_memory());
+  if (hip_.hipMemRetainAllocationHandle == nullptr)
+    return base::fail(MORI_E_UNAVAILABLE, "{} lacks hipMemRetainAllocationHandle", hip_.describe());
+  MORI_AMD_SCOPE;
+  void* made = nullptr;
+  MORI_AMD(hipMemRetainAllocationHandle, &made, pointer_of(address));
+  return address_of(made);
+}
+
 }  // namespace mori::device

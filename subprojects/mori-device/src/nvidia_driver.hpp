@@ -107,6 +107,8 @@ struct ipc_memory {
   X(cuMemMap, true, address, size_t, size_t, memory, unsigned long long)                     \
   X(cuMemUnmap, true, address, size_t)                                                       \
   X(cuMemSetAccess, true, address, size_t, const access*, size_t)                            \
+  X(cuMemGetAddressRange_v2, true, address*, size_t*, address)                               \
+  X(cuMemRetainAllocationHandle, false, memory*, void*)                                      \
   X(cuIpcGetMemHandle, true, ipc_memory*, address)                                           \
   X(cuIpcOpenMemHandle_v2, true, address*, ipc_memory, unsigned)                             \
   X(cuIpcCloseMemHandle, true, address)                                                      \

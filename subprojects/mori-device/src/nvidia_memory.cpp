@@ -183,4 +183,21 @@ base::result<gpu::pointer_facts> nvidia_gpu::look_up(uint64_t address) {
   return facts;
 }
 
+base::result<gpu::range> nvidia_gpu::allocation_at(uint64_t address) {
+  const scope here(*this);
+  nvidia::address start = 0;
+  size_t bytes = 0;
+  MORI_NVIDIA(cuMemGetAddressRange_v2, &start, &bytes, address);
+  return range{start, bytes};
+}
+
+base::result<uint64_t> nvidia_gpu::memory_at(uint64_t address) {
+  if (cuda_.cuMemRetainAllocationHandle == nullptr)
+    return base::fail(MORI_E_UNAVAILABLE, "the driver lacks cuMemRetainAllocationHandle");
+  const scope here(*this);
+  nvidia::memory made = 0;
+  MORI_NVIDIA(cuMemRetainAllocationHandle, &made, reinterpret_cast<void*>(address));
+  return uint64_t{made};
+}
+
 }  // namespace mori::device

@@ -29,6 +29,8 @@ subject make_subject(const char* name, const char* path, std::span<const char* c
       .name = name,
       .fake = fake::driver(path),
       .current = [names] { return amd_gpu::current(names); },
+      .at = [names](int32_t ordinal) { return amd_gpu::at(ordinal, names); },
+      .find = [names](const auto& uuid) { return amd_gpu::find(uuid, names); },
       .backend = MORI_BACKEND_AMD,
       .architecture = "gfx942",
       .wave_lane_count = 64,

@@ -17,6 +17,8 @@ struct subject {
   std::string name;
   fake::driver fake;
   std::function<base::result<std::shared_ptr<device::gpu>>()> current;
+  std::function<base::result<std::shared_ptr<device::gpu>>(int32_t)> at;
+  std::function<base::result<int32_t>(const std::array<uint8_t, 16>&)> find;
   // What is different in each.
   int32_t backend;
   const char* architecture;

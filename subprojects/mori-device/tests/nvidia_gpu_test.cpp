@@ -17,6 +17,8 @@ subject& current_version() {
       .name = "NVIDIA",
       .fake = fake::driver(FAKE_NVIDIA),
       .current = [] { return nvidia_gpu::current(FAKE_NVIDIA); },
+      .at = [](int32_t ordinal) { return nvidia_gpu::at(FAKE_NVIDIA, ordinal); },
+      .find = [](const auto& uuid) { return nvidia_gpu::find(FAKE_NVIDIA, uuid); },
       .backend = MORI_BACKEND_NVIDIA,
       .architecture = "sm_90",
       .wave_lane_count = 32,
