@@ -31,16 +31,12 @@ struct frame_head {
   uint8_t flags = 0;
 };
 
-// The body begins with a capability, which nobody on the path may read.
-inline constexpr uint8_t frame_masked = 0x80;
-
 // One-time keys of one direction by number, made in batches.
 class key_stream {
  public:
   static constexpr size_t blocks = 16, block_bytes = 64;
-  void start(const secret_key& key) { key_ = key, first_ = UINT64_MAX; }
-  // 64 bytes; valid until the next call.
-  const uint8_t* block(uint64_t index);
+  void start(const secret_key& key, std::string_view label);
+  const uint8_t* block(uint64_t index);  // 64 bytes; valid until the next call
 
  private:
   secret_key key_;
@@ -48,35 +44,41 @@ class key_stream {
   uint64_t first_ = UINT64_MAX;
 };
 
-// Keys of one direction and the state of the frame and payload in progress.
+// What sealer and opener share: the keys of one direction, the number of the next
+// frame, and the payload in progress.
 class direction {
  public:
-  direction(const secret_key& key, security_mode mode);
   direction(const direction&) = delete;
   direction& operator=(const direction&) = delete;
-  ~direction();
 
   security_mode mode() const { return mode_; }
-  // Tag bytes behind a payload: 16, or 0 in mode trusted. None behind an empty one.
-  size_t payload_tag_bytes() const { return mode_ == security_mode::trusted ? 0 : tag_bytes; }
   uint64_t number() const { return number_; }  // of the next frame
+  // Bytes behind a payload of that size: tag_bytes, or 0 in mode trusted and
+  // behind an empty one.
+  size_t payload_tag_bytes(uint64_t payload_bytes) const {
+    return mode_ == security_mode::trusted || payload_bytes == 0 ? 0 : tag_bytes;
+  }
 
  protected:
-  void make_tag(byte_span header_and_body, std::span<uint8_t, 16> tag);
+  using tag_room = std::span<uint8_t, tag_bytes>;
+  direction(const secret_key& key, security_mode mode);
+  ~direction();
+
   void mask(byte_room body);
   void crypt_body(byte_room body);
-  void begin_payload(uint32_t bytes);
+  void make_tag(byte_span header_and_body, tag_room tag);
+  // Counts the frame, and gets ready for its payload.
+  void end_frame(uint32_t payload_bytes);
   void crypt_payload(byte_span from, std::byte* to);
-  void authenticate_payload(byte_span bytes);
-  void finish_payload_tag(std::span<uint8_t, 16> tag);
+  void authenticate(byte_span bytes);
+  void end_payload(tag_room tag);
 
   security_mode mode_;
   uint64_t number_ = 0;
-  uint64_t payload_number_ = 0;
-  uint64_t payload_done_ = 0;   // bytes of the current payload
-  uint64_t payload_bytes_ = 0;  //
+  uint64_t payload_crypted_ = 0, payload_authenticated_ = 0, payload_bytes_ = 0;
   key_stream frame_keys_, payload_keys_;
-  secret_key body_cipher_, payload_cipher_;
+  secret_key body_key_, payload_key_;
+  secret<key_stream::block_bytes> pad_;  // the keystream block in which the last piece ended
   crypto_onetimeauth_poly1305_state payload_mac_{};
 };
 
@@ -84,17 +86,17 @@ class sealer : public direction {
  public:
   sealer(const secret_key& sending, security_mode mode) : direction(sending, mode) {}
 
-  // `frame` is header_bytes of room | body_bytes of body | tag_bytes of room. In
-  // mode encrypt the body is encrypted in place. Returns the part to send. The
-  // frame's payload, if any, is sealed next, before the next frame.
+  // `frame` is header_bytes of room | head.body_bytes of body | tag_bytes of room.
+  // In mode encrypt the body is encrypted in place. Returns what is to be sent. The
+  // frame's payload, if any, is sealed before the next frame.
   byte_span seal(byte_room frame, const frame_head& head);
 
-  // The payload, all its bytes in order, in pieces of any size; then its tag. Not
-  // in mode trusted, where payloads are sent as they are.
-  //   absorb: mac only; the bytes must stay as they are until they are sent
-  //   copy:   also copies, so what is sent is what the tag is of
-  //   In mode encrypt only copy: `to` gets the encrypted bytes (may be `from`).
-  void absorb(byte_span from) { authenticate_payload(from); }
+  // Payload: all its bytes in order, in pieces of any size, then the tag. Not in
+  // mode trusted.
+  // absorb: mode mac; the bytes have to stay as they are until they are sent.
+  void absorb(byte_span from);
+  // Writes what is to be sent: a copy that nobody changes in between (mac), the
+  // encrypted bytes (encrypt). `to` may be from.data().
   void copy(byte_span from, std::byte* to);
   void payload_tag(std::span<std::byte, tag_bytes> tag);
 };
@@ -103,20 +105,20 @@ class opener : public direction {
  public:
   opener(const secret_key& receiving, security_mode mode) : direction(receiving, mode) {}
 
-  // The sizes in a header, not authentic yet: how much to wait for. Bounded:
-  // MORI_E_PROTOCOL says value and limit.
+  // Sizes in a header, not authentic yet, but within limits: how much to wait for.
+  // MORI_E_PROTOCOL says value and limit. header: at least header_bytes.
   base::result<frame_head> peek(byte_span header) const;
 
-  // `frame` is the whole header | body | tag. MORI_E_PROTOCOL: not authentic, the
-  // stream is of no more use. Decrypts in place; returns the body. The payload,
-  // if any, is opened next.
+  // `frame` is header | body | tag, whole. Decrypts in place; returns the body. The
+  // frame's payload, if any, is opened before the next frame. MORI_E_PROTOCOL: not
+  // authentic; the stream is of no more use.
   base::result<byte_room> open(byte_room frame);
 
   // Payload as it arrives, pieces of any size in order; decrypts in place in mode
   // encrypt. Not in mode trusted.
   void absorb(byte_room bytes);
-  // Whether the payload was authentic; once all of it was absorbed. False harms
-  // only this payload: the stream stays in step.
+  // Whether the whole payload was authentic. False harms this payload only: the
+  // stream stays in step, since the frame said how long it is.
   [[nodiscard]] bool payload_authentic(std::span<const std::byte, tag_bytes> tag);
 };
 

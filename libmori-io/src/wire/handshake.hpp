@@ -93,8 +93,8 @@ class initiator {
   bool done() const { return step_ == step::done; }
   const agreement& agreed() const { return agreed_; }        // once done
   const instance_id& instance() const { return instance_; }  // the target's, once done
-  // After an error: it came as plain bytes, which anybody in between could have
-  // sent. Believe that the connection failed, not why.
+  // After an error: false when the target itself said it, proven. Else anybody in
+  // between could have sent it: believe that the connection failed, not why.
   bool hearsay() const { return hearsay_; }
 
  private:
@@ -113,7 +113,7 @@ class initiator {
   link::byte_vector output_;
   size_t sent_ = 0;
   step step_ = step::want_answer;
-  bool hearsay_ = false;
+  bool hearsay_ = true;
 };
 
 struct responder_options {
@@ -163,7 +163,6 @@ class responder {
 
   responder_options options_;
   noise_state noise_;
-  secret_key ephemeral_;
   public_key peer_key_{}, peer_ephemeral_{};
   identity who_;
   agreement agreed_;

@@ -24,6 +24,10 @@ inline constexpr size_t max_body_bytes = 32 * 1024;
 inline constexpr size_t max_frame_bytes = header_bytes + max_body_bytes + tag_bytes;
 inline constexpr uint32_t max_payload_bytes = 64u << 20;  // chunk_bytes' upper bound
 
+// The only flag of frames: the body begins with a capability, which nobody on the
+// path may read.
+inline constexpr uint8_t frame_masked = 0x80;
+
 // Messages.
 inline constexpr size_t max_segments = 1024;  // of one slice
 inline constexpr uint32_t max_slices = 1u << 24;

@@ -9,9 +9,7 @@
 
 #include <mori/base/result.hpp>
 
-#include <cstring>
-
-#include "wire/crypto.hpp"
+#include "wire/codec.hpp"
 #include "wire/limits.hpp"
 
 namespace mori::io_core::wire {
@@ -36,8 +34,8 @@ enum class message_kind : uint8_t {
 inline constexpr uint8_t last_message_kind = 15;
 const char* name_of(message_kind kind);
 
-// Messages that begin with a capability: frame_masked is set on their frames.
-bool is_masked(message_kind kind);
+// For frame_head::flags: frame_masked where the body begins with a capability.
+uint8_t frame_flags(message_kind kind);
 
 // `bytes` at `offset` of the target's region.
 struct segment {
@@ -45,20 +43,27 @@ struct segment {
   uint32_t bytes = 0;
 };
 
-// View of encoded entries; entry i is decoded when asked for.
+inline segment load_entry(const std::byte* from, const segment*) {
+  return {load<uint64_t>(from), load<uint32_t>(from + 8)};
+}
+inline constexpr size_t segment_bytes = 12;
+
+// View of encoded entries; each is decoded when it is asked for.
 template <class Entry, size_t Bytes>
 class entry_list {
  public:
   entry_list() = default;
   explicit entry_list(byte_span bytes) : bytes_(bytes) {}
   size_t size() const { return bytes_.size() / Bytes; }
-  Entry operator[](size_t index) const;  // index < size()
+  // index < size()
+  Entry operator[](size_t index) const {
+    return load_entry(bytes_.data() + index * Bytes, static_cast<const Entry*>(nullptr));
+  }
 
  private:
   byte_span bytes_;
 };
 
-inline constexpr size_t segment_bytes = 12;
 using segment_list = entry_list<segment, segment_bytes>;
 
 // Flags of slice::flags and notification.
@@ -98,19 +103,23 @@ class slice_writer {
   // False: no room, too many segments or too many bytes; the slice is full.
   bool add(uint64_t offset, uint32_t bytes);
 
-  size_t segment_count() const { return count_; }
+  size_t segment_count() const { return segment_count_; }
   uint64_t bytes() const { return bytes_; }
 
   // Size of the body. The bytes follow as payload (write), or are not here (read,
   // notify).
   size_t finish();
-  // Room for bytes() bytes inside the body, to be filled by the caller; empty when
-  // they do not fit or are more than max_inline_bytes. body_bytes: the body's size.
+
+  // Small writes: whether bytes() fit into the body, and the room for them there, to
+  // be filled by the caller. body_bytes: size of the body with them, 0 if they do
+  // not fit.
+  bool fits_inline() const;
   byte_room finish_inline(size_t& body_bytes);
 
  private:
   byte_room room_;
-  size_t used_ = 0, count_ = 0;
+  byte_span metadata_;
+  size_t used_ = 0, segment_count_ = 0, most_segments_ = 0;
   uint64_t bytes_ = 0;
 };
 
@@ -126,6 +135,10 @@ struct outcome {
   uint64_t sequence = 0;
   mori_status status = MORI_OK;
 };
+inline outcome load_entry(const std::byte* from, const outcome*) {
+  return {load<uint64_t>(from), known_status(load<int32_t>(from + 8))};
+}
+inline uint64_t load_entry(const std::byte* from, const uint64_t*) { return load<uint64_t>(from); }
 inline constexpr size_t outcome_bytes = 12;
 using outcome_list = entry_list<outcome, outcome_bytes>;
 using sequence_list = entry_list<uint64_t, 8>;
@@ -170,11 +183,12 @@ struct cancel_answer {
 struct error_message {
   uint64_t sequence = 0;  // 0: the link
   mori_status status = MORI_E_INTERNAL;
-  std::string_view text;  // cut at max_text_bytes; printable, UTF-8
+  std::string_view text;  // cut at max_text_bytes; decoded: as it came, see printable()
 };
 
 // Encoders: size of the body, 0 when `room` is too small or a limit is exceeded.
-size_t encode(byte_room room, const data& what);
+// data: inline_room, when given, becomes the room for what.bytes bytes in the body.
+size_t encode(byte_room room, const data& what, byte_room* inline_room = nullptr);
 size_t encode_ack(byte_room room, std::span<const outcome> outcomes);
 size_t encode(byte_room room, const resume& what);
 size_t encode(byte_room room, const resume_answer& what, std::span<const outcome> failures);
