@@ -29,6 +29,13 @@ struct region {
   std::atomic<bool> revoked{false};
 };
 
+// Moves bytes between local_offset and remote_offset, both within their regions.
+struct piece {
+  uint64_t local_offset = 0;
+  uint64_t remote_offset = 0;
+  uint64_t bytes = 0;
+};
+
 // Whether [offset, offset + bytes) lies within a region of `size` bytes; never overflows.
 constexpr bool inside(uint64_t offset, uint64_t bytes, uint64_t size) {
   return bytes <= size && offset <= size - bytes;

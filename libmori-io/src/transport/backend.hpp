@@ -24,12 +24,7 @@
 
 namespace mori::io_core::transport {
 
-// Moves bytes between local_offset and remote_offset, both within their regions.
-struct piece {
-  uint64_t local_offset = 0;
-  uint64_t remote_offset = 0;
-  uint64_t bytes = 0;
-};
+using memory::piece;
 
 // What a session joins. All three outlive the path.
 struct pair {
