@@ -15,7 +15,7 @@ import tempfile
 
 import host_benchmarks
 from host_benchmarks import UcxTest, await_server, free_port, program
-from metric import BenchmarkError, Metric, bandwidth, nanoseconds
+from metric import BenchmarkError, Metric, UnavailableError, bandwidth, nanoseconds
 from program import parse_samples, run_program
 
 MIB = 1 << 20
@@ -161,6 +161,37 @@ def sample_io_tcp(options):
     return sample_io("tcp", options)
 
 
+# --- Other Python packages --------------------------------------------------------------------
+
+PEERS = ROOT / "build/peers/bin/python"  # made by compare.sh
+
+
+def sample_io_peers(options):
+    """Ours and NIXL over TCP, each through its Python package, in turn."""
+    if not PEERS.exists():
+        raise UnavailableError(
+            f"there is no {PEERS.relative_to(ROOT)} with the packages of the peers"
+        )
+    environment = python_environment(options)
+    if environment is None:
+        raise UnavailableError("this Python lacks cffi or numpy")
+    smoke = ["--smoke"] if options.smoke else []
+    script = str(ROOT / "tests/bench/io_python.py")
+    tcp = {**os.environ, **UCX_ENVIRONMENTS["tcp"]}
+    samples = collections.defaultdict(list)
+    for _ in range(1 if options.smoke else min(options.rounds, ROUNDS)):
+        for command, settings in (
+            ([sys.executable, "-B", script, "ours", *smoke], environment),
+            ([str(PEERS), "-B", script, "nixl", *smoke], tcp),
+        ):
+            lines = run_program(command, settings).splitlines()
+            # NIXL logs to standard output too.
+            text = "\n".join(line for line in lines if line.startswith("write_"))
+            for name, value in parse_samples(text):
+                samples[name].append(value)
+    return samples
+
+
 # --- Metrics --------------------------------------------------------------------------------------
 
 
@@ -217,6 +248,15 @@ def io_metrics(kind, plain, least):
             optional=is_optional,
         )
 
+
+IO_PEERS = tuple(
+    bandwidth(
+        f"tcp_python_write_{size}_b{batch}_GB/s_vs_nixl",
+        f"write_{size}_b{batch}_bandwidth/ours",
+        f"write_{size}_b{batch}_bandwidth/nixl",
+    )
+    for size, batch in (("64KiB", 1), ("1MiB", 1), ("64MiB", 1), ("64KiB", 128), ("1MiB", 128))
+)
 
 IO_TCP = (
     *io_metrics("tcp", "raw", "64KiB"),

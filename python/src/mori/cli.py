@@ -1,5 +1,5 @@
-"""The command-line tool: `mori info` tells what is here, `mori demo` that it works, `mori bench` how
-fast it is."""
+"""The command-line tool: `mori info` tells what is here, `mori demo` that it works, `mori bench`
+how fast it is."""
 
 from __future__ import annotations
 
