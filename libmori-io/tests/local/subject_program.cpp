@@ -3,7 +3,9 @@
 // on stdin, one answer a line on stdout.
 //
 // usage: subject_program [--user N] [--pid-namespace]
+#include "gpu_here.hpp"
 #include "local/attach.hpp"
+#include "local/gpu_share.hpp"
 #include "local/mapping.hpp"
 #include "subject_text.hpp"
 
@@ -78,6 +80,7 @@ class session {
     if (what == "free") return free(in);
     if (what == "withdraw") return desk_->withdraw(number(in)), "ok";
     if (what == "fetch") return fetch(in);
+    if (what.starts_with("gpu-")) return obey_gpu(what.substr(4), in);
     return "what is " + what + "?";
   }
 
@@ -185,6 +188,84 @@ class session {
     return std::to_string(reinterpret_cast<uintptr_t>((*made)->data()) + offer->offset);
   }
 
+  std::string obey_gpu(const std::string& what, std::istream& in) {
+    if (what == "open") return open_gpu();
+    if (what == "buffer") return gpu_buffer(in);
+    if (what == "virtual") return gpu_virtual(in);
+    if (what == "fault") return gpu_fault(in);
+    if (what == "offer") return gpu_offer_text(in);
+    if (what == "fill") return gpu_fill(in);
+    if (what == "sum") return gpu_sum(in);
+    return "what is gpu-" + what + "?";
+  }
+
+  std::string open_gpu() {
+    auto opened = io_test::open_gpu();
+    if (!opened) return outcome_of(opened.error());
+    gpu_ = std::move(*opened);
+    return "ok";
+  }
+
+  std::string gpu_buffer(std::istream& in) {
+    auto made = device::device_buffer::allocate(gpu_, number(in));
+    if (!made) return outcome_of(made.error());
+    buffers_.push_back(std::move(*made));
+    return std::to_string(buffers_.back().address());
+  }
+
+  // gpu-virtual GRANULES PARTS: parts of so many granules, mapped one behind the other, as
+  // PyTorch's expandable segments are. They stay until the process ends.
+  std::string gpu_virtual(std::istream& in) {
+    const uint64_t granules = number(in), parts = number(in);
+    const auto granule = gpu_->granule_bytes();
+    if (!granule) return outcome_of(granule.error());
+    const uint64_t bytes = granules * *granule;
+    const auto start = gpu_->reserve_addresses(bytes * parts, *granule);
+    if (!start) return outcome_of(start.error());
+    for (uint64_t i = 0; i < parts; ++i) {
+      const auto memory = gpu_->create_memory(bytes);
+      if (!memory) return outcome_of(memory.error());
+      const auto mapped = gpu_->map(*start + i * bytes, bytes, *memory);
+      if (!mapped) return outcome_of(mapped);
+      gpu_->release_memory(*memory);
+    }
+    return fmt::format("{} {}", *start, bytes);
+  }
+
+  // The next call of that name fails; of the fake driver.
+  static std::string gpu_fault(std::istream& in) {
+    std::string name;
+    in >> name;
+    io_test::fake_nvidia().world().set.faults[name] = 999;
+    return "ok";
+  }
+
+  // gpu-offer ADDRESS BYTES
+  std::string gpu_offer_text(std::istream& in) {
+    if (!desk_) {
+      auto opened = share_desk::open();
+      if (!opened) return outcome_of(opened.error());
+      desk_ = std::move(*opened);
+    }
+    const uint64_t address = number(in), bytes = number(in);
+    const auto made = exporter_.offer(*desk_, gpu_, address, bytes);
+    return made ? testing::hex(encode(*made)) : outcome_of(made.error());
+  }
+
+  std::string gpu_fill(std::istream& in) {
+    const uint64_t address = number(in), bytes = number(in), seed = number(in);
+    return outcome_of(io_test::fill_device(*gpu_, address, bytes, seed));
+  }
+
+  std::string gpu_sum(std::istream& in) {
+    const uint64_t address = number(in), bytes = number(in);
+    const auto all = io_test::bytes_of_device(*gpu_, address, bytes);
+    return std::to_string(testing::sum(all.data(), all.size()));
+  }
+
+  std::shared_ptr<device::gpu> gpu_;
+  std::vector<device::device_buffer> buffers_;
+  gpu_exporter exporter_;
   std::unique_ptr<attachment> attached_;
   std::unique_ptr<share_desk> desk_;
   mapping_cache cache_;
