@@ -30,7 +30,7 @@ def test_info():
         "mori 0.1.0",
         "libmori-shmem 0.2.0, ABI level 2",
         "libmori-ep    0.1.0, ABI level 1",
-        "libmori-io    0.1.0, ABI level 1",
+        "libmori-io    0.2.0, ABI level 2",
         "host    viable: ",
         "worker threads for one PE, static heap",
         "default host (MORI_BACKEND)",
@@ -79,7 +79,9 @@ def test_info_with_a_bad_setting():
     assert "wild" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"], ["info", "--yaml"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["fly"], ["info", "--yaml"], ["bench"], ["bench", "io", "--sizes", "x"]]
+)
 def test_wrong_use(arguments):
     done = mori(*arguments)
     assert done.returncode == 2
@@ -91,3 +93,4 @@ def test_version_and_help():
     assert mori("--version").stdout == "mori 0.1.0\n"
     assert "demo" in mori("--help").stdout
     assert "--corrupt" in mori("demo", "--help").stdout
+    assert "--plot FILE.svg" in mori("bench", "io", "--help").stdout
