@@ -11,7 +11,7 @@ from io_pairs import run_python_io
 PROGRAM = """
 import gc, json, sys
 import io_overhead
-from test_overhead import steps_of
+from steps import steps_of
 
 found = {}
 for name, (call, _) in io_overhead.calls().items():
