@@ -34,6 +34,8 @@ def test_info():
         "host    viable: ",
         "worker threads for one PE, static heap",
         "default host (MORI_BACKEND)",
+        "TCP     viable",
+        "FABRIC  not viable: ",
         "heap per PE 16MiB (MORI_SHMEM_HEAP_SIZE)",
         "MORI_SHMEM_HEAP_SIZE=16MiB",
     ):
@@ -48,6 +50,9 @@ def test_info_json():
     for name in ("amd", "nvidia"):
         backend = report["backends"][name]
         assert backend["viable"] or backend["reason"]
+    assert list(report["io_backends"]) == ["XGMI", "RDMA", "TCP", "FABRIC"]
+    assert report["io_backends"]["TCP"]["viable"] is True
+    assert report["io_backends"]["FABRIC"]["status"] == "MORI_E_UNSUPPORTED"
     assert report["default_backend"] == {"name": "host", "reason": "MORI_BACKEND"}
     assert report["memory"]["available_bytes"] > 0
 
