@@ -19,9 +19,10 @@ constexpr uint16_t least_reader = 1;  // the oldest that understands it
 struct kind {
   std::string_view magic;
   const char* name;
+  const char* article;
 };
-constexpr kind engine_kind{"MIOE", "engine descriptor"};
-constexpr kind memory_kind{"MIOM", "memory descriptor"};
+constexpr kind engine_kind{"MIOE", "engine descriptor", "an"};
+constexpr kind memory_kind{"MIOM", "memory descriptor", "a"};
 
 std::array<uint8_t, checksum_bytes> checksum_of(byte_span bytes) {
   std::array<uint8_t, 16> hash{};
@@ -54,7 +55,8 @@ base::result<enclosed> disclose(const kind& what, byte_span bytes) {
   const std::string_view magic = as_text(in.raw(what.magic.size()));
   for (const kind& other : {engine_kind, memory_kind})
     if (other.magic != what.magic && magic == other.magic)
-      return base::fail(MORI_E_INVALID, "this is a {}, not a {}", other.name, what.name);
+      return base::fail(MORI_E_INVALID, "the {} is none: it is {} {}", what.name, other.article,
+                        other.name);
   if (magic != what.magic)
     return base::fail(MORI_E_INVALID, "no {}: it does not begin with '{}'", what.name, what.magic);
   if (bytes.size() < envelope_bytes + checksum_bytes || bytes.size() > max_desc_bytes)

@@ -108,7 +108,9 @@ base::status check_amounts(message_kind kind, const slice_view& what, uint32_t p
   if (payload_bytes > 0 && !what.payload_inline.empty())
     return wrong(kind, "{} bytes in the body and {} behind it", what.payload_inline.size(),
                  payload_bytes);
-  if (here != (kind == message_kind::write ? what.bytes : 0))
+  if (kind != message_kind::write && here > 0)
+    return wrong(kind, "a payload of {} bytes, it has none", here);
+  if (kind == message_kind::write && here != what.bytes)
     return wrong(kind, "{} bytes for segments of {}", here, what.bytes);
   if (kind == message_kind::notify) return {};
   if (what.bytes > what.total_bytes || (what.slice_count == 1 && what.bytes != what.total_bytes))

@@ -43,6 +43,7 @@ struct segment {
   uint32_t bytes = 0;
 };
 
+inline uint64_t load_entry(const std::byte* from, const uint64_t*) { return load<uint64_t>(from); }
 inline segment load_entry(const std::byte* from, const segment*) {
   return {load<uint64_t>(from), load<uint32_t>(from + 8)};
 }
@@ -138,7 +139,6 @@ struct outcome {
 inline outcome load_entry(const std::byte* from, const outcome*) {
   return {load<uint64_t>(from), known_status(load<int32_t>(from + 8))};
 }
-inline uint64_t load_entry(const std::byte* from, const uint64_t*) { return load<uint64_t>(from); }
 inline constexpr size_t outcome_bytes = 12;
 using outcome_list = entry_list<outcome, outcome_bytes>;
 using sequence_list = entry_list<uint64_t, 8>;
