@@ -187,6 +187,7 @@ inline constexpr const char* libraries[] = {"libamdhip64.so.7", "libamdhip64.so.
 // Opens the library once per process and fills the table. One that the process has loaded already
 // comes first, then the names in their order. The failure says what was tried.
 // `names` is for tests.
+bool is_loaded(std::span<const char* const> names = libraries);
 base::result<const calls*> driver(std::span<const char* const> names = libraries);
 
 }  // namespace mori::device::amd

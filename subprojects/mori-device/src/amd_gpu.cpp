@@ -315,6 +315,12 @@ base::result<std::shared_ptr<gpu>> current_amd_gpu() { return amd_gpu::current()
 
 base::result<std::shared_ptr<gpu>> amd_gpu_at(int32_t ordinal) { return amd_gpu::at(ordinal); }
 
+bool is_amd_loaded() { return amd::is_loaded(); }
+
+base::result<gpu::pointer_facts> locate_on_amd(uint64_t address) {
+  return amd_gpu::locate(address);
+}
+
 base::result<int32_t> find_amd(const std::array<uint8_t, 16>& uuid) { return amd_gpu::find(uuid); }
 
 base::result<std::string> describe_amd() { return amd_gpu::describe(); }

@@ -21,6 +21,8 @@ class amd_gpu final : public gpu {
                                                std::span<const char* const> names = amd::libraries);
   static base::result<int32_t> find(const std::array<uint8_t, 16>& uuid,
                                     std::span<const char* const> names = amd::libraries);
+  static base::result<pointer_facts> locate(uint64_t address,
+                                            std::span<const char* const> names = amd::libraries);
   // As current(), but an object of its own: for tests that change what the device is.
   static base::result<std::shared_ptr<gpu>> open(std::span<const char* const> names);
 

@@ -63,6 +63,20 @@ base::result<int32_t> gpu::find(int32_t backend, const std::array<uint8_t, 16>& 
   }
 }
 
+bool gpu::is_loaded(int32_t backend) {
+  return backend == MORI_BACKEND_AMD      ? is_amd_loaded()
+         : backend == MORI_BACKEND_NVIDIA ? is_nvidia_loaded()
+                                          : false;
+}
+
+base::result<gpu::pointer_facts> gpu::locate(int32_t backend, uint64_t address) {
+  switch (backend) {
+    case MORI_BACKEND_AMD: return locate_on_amd(address);
+    case MORI_BACKEND_NVIDIA: return locate_on_nvidia(address);
+    default: return base::fail(MORI_E_INVALID, "backend {} is no GPU", backend);
+  }
+}
+
 base::result<std::string> gpu::describe(int32_t backend) {
   switch (backend) {
     case MORI_BACKEND_AMD: return describe_amd();

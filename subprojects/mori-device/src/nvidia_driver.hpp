@@ -144,6 +144,7 @@ struct calls {
 
 // Opens the library once per process and fills the table; initialises the driver. The failure says
 // what was tried. `library` is for tests.
+bool is_loaded(const char* library = "libcuda.so.1");
 base::result<const calls*> driver(const char* library = "libcuda.so.1");
 
 }  // namespace mori::device::nvidia

@@ -260,6 +260,12 @@ base::result<std::shared_ptr<gpu>> nvidia_gpu_at(int32_t ordinal) {
   return nvidia_gpu::at("libcuda.so.1", ordinal);
 }
 
+bool is_nvidia_loaded() { return nvidia::is_loaded(); }
+
+base::result<gpu::pointer_facts> locate_on_nvidia(uint64_t address) {
+  return nvidia_gpu::locate("libcuda.so.1", address);
+}
+
 base::result<int32_t> find_nvidia(const std::array<uint8_t, 16>& uuid) {
   return nvidia_gpu::find("libcuda.so.1", uuid);
 }

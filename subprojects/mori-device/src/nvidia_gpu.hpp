@@ -14,6 +14,7 @@ class nvidia_gpu final : public gpu {
   static base::result<std::shared_ptr<gpu>> current(const char* library);
   static base::result<std::shared_ptr<gpu>> at(const char* library, int32_t ordinal);
   static base::result<int32_t> find(const char* library, const std::array<uint8_t, 16>& uuid);
+  static base::result<pointer_facts> locate(const char* library, uint64_t address);
   static base::result<std::string> describe(const char* library);
 
   base::result<uint64_t> allocate(uint64_t bytes) override;

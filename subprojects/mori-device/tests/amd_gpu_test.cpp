@@ -31,6 +31,7 @@ subject make_subject(const char* name, const char* path, std::span<const char* c
       .current = [names] { return amd_gpu::current(names); },
       .at = [names](int32_t ordinal) { return amd_gpu::at(ordinal, names); },
       .find = [names](const auto& uuid) { return amd_gpu::find(uuid, names); },
+      .locate = [names](uint64_t address) { return amd_gpu::locate(address, names); },
       .backend = MORI_BACKEND_AMD,
       .architecture = "gfx942",
       .wave_lane_count = 64,

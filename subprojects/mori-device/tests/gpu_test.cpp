@@ -278,6 +278,33 @@ TEST_CASE("gpu: devices by number and by UUID") {
   }
 }
 
+TEST_CASE("gpu: where an address lies, without a device") {
+  for (subject* each : subjects()) {
+    CAPTURE(each->name);
+    session in(*each);
+    const auto on = in.open();
+    const auto buffer = device_buffer::allocate(on, 4096);
+    REQUIRE(buffer);
+    const auto contexts = in.world().seen.counts["cuDevicePrimaryCtxRetain"];
+    const auto inside = each->locate(buffer->address() + 4095);
+    REQUIRE_MESSAGE(inside, inside.error().text);
+    CHECK((inside->is_device && !inside->is_host));
+    int stranger = 0;
+    const auto none = each->locate(address_of(&stranger));
+    REQUIRE(none);
+    CHECK((!none->is_device && !none->is_host && none->ordinal == -1));
+    CHECK(in.world().seen.counts["cuDevicePrimaryCtxRetain"] == contexts);
+    in.world().set.faults["cuPointerGetAttribute"] = 999;
+    in.world().set.faults["hipPointerGetAttributes"] = 999;
+    const auto failed = each->locate(buffer->address());
+    REQUIRE(!failed);
+    CHECK(failed.error().text.ends_with(": error 999"));
+    in.world().set.faults.clear();
+    in.world().seen.misplaced.clear();  // on whichever device is current
+    in.world().seen.unrelaxed.clear();
+  }
+}
+
 TEST_CASE("gpu: exhausted memory is said so") {
   for (subject* each : subjects()) {
     CAPTURE(each->name);

@@ -19,6 +19,7 @@ subject& current_version() {
       .current = [] { return nvidia_gpu::current(FAKE_NVIDIA); },
       .at = [](int32_t ordinal) { return nvidia_gpu::at(FAKE_NVIDIA, ordinal); },
       .find = [](const auto& uuid) { return nvidia_gpu::find(FAKE_NVIDIA, uuid); },
+      .locate = [](uint64_t address) { return nvidia_gpu::locate(FAKE_NVIDIA, address); },
       .backend = MORI_BACKEND_NVIDIA,
       .architecture = "sm_90",
       .wave_lane_count = 32,

@@ -66,6 +66,9 @@ class gpu {
   // The number of the device with that UUID; makes no context. MORI_E_NOT_FOUND: this process sees
   // none.
   static base::result<int32_t> find(int32_t backend, const std::array<uint8_t, 16>& uuid);
+  // Whether this process has the driver's library open already. Where it does not, no address is
+  // one of a device; asking costs nothing.
+  static bool is_loaded(int32_t backend);
   // Whether there is a driver and a device, and what was tried or found.
   static base::result<std::string> describe(int32_t backend);
 
@@ -120,6 +123,8 @@ class gpu {
     int32_t ordinal = -1;
   };
   virtual base::result<pointer_facts> look_up(uint64_t address) = 0;
+  // The same of any address of this process, without a device: makes no context.
+  static base::result<pointer_facts> locate(int32_t backend, uint64_t address);
   // The allocation that an address of a device lies in; of virtual memory the one mapping.
   struct range {
     uint64_t address = 0;
