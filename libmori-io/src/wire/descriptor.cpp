@@ -267,6 +267,7 @@ desc_blob pack_process(const process_facts& facts) {
   out.i32(facts.os_process_id);
   out.u64(facts.start_time);
   out.raw(std::as_bytes(std::span(facts.boot_id)));
+  out.u64(facts.pid_namespace);
   out.u64(facts.nonce_address);
   out.raw(std::as_bytes(std::span(facts.nonce)));
   const auto* begin = reinterpret_cast<const uint8_t*>(out.view().data());
@@ -279,6 +280,7 @@ base::result<process_facts> unpack_process(const desc_blob& blob) {
   facts.os_process_id = in.i32();
   facts.start_time = in.u64();
   read_raw(in, facts.boot_id);
+  facts.pid_namespace = in.u64();
   facts.nonce_address = in.u64();
   read_raw(in, facts.nonce);
   if (blob.kind != blob_kind::process || !in.complete() || facts.os_process_id <= 0)

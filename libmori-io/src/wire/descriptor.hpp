@@ -76,6 +76,7 @@ struct process_facts {
   int32_t os_process_id = 0;
   uint64_t start_time = 0;  // clock ticks since boot, /proc/PID/stat
   std::array<uint8_t, 16> boot_id{};
+  uint64_t pid_namespace = 0;  // inode of /proc/PID/ns/pid; 0: unknown
   uint64_t nonce_address = 0;
   std::array<uint8_t, 16> nonce{};
   bool operator==(const process_facts&) const = default;

@@ -216,18 +216,18 @@ TEST_CASE("limits of descriptors are said with value and limit") {
 }
 
 TEST_CASE("facts of a process come back, damaged ones do not") {
-  const process_facts facts{4242, 99, {1}, 0x1000, {2}};
+  const process_facts facts{4242, 99, {1}, 7, 0x1000, {2}};
   desc_blob blob = pack_process(facts);
   CHECK(*unpack_process(blob) == facts);
   CHECK(*unpack_process(*samples::memory().find(blob_kind::process)) ==
-        process_facts{4242, 987654321, {1, 2, 3}, 0x7f0000001000, {4, 5, 6}});
+        process_facts{4242, 987654321, {1, 2, 3}, 4026531836, 0x7f0000001000, {4, 5, 6}});
   CHECK(samples::memory().find(blob_kind::rdma) == nullptr);
   for (size_t size = 0; size < blob.bytes.size(); ++size)
     CHECK(!unpack_process(
         {blob.kind, {blob.bytes.begin(), blob.bytes.begin() + static_cast<ptrdiff_t>(size)}}));
   blob.bytes.push_back(0);
   CHECK(!unpack_process(blob));
-  CHECK(!unpack_process(pack_process({0, 99, {}, 0, {}})));
+  CHECK(!unpack_process(pack_process({0, 99, {}, 0, 0, {}})));
 }
 
 TEST_CASE("texts show no capability and no control character") {

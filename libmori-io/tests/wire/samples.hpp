@@ -60,9 +60,10 @@ inline wire::memory_desc memory() {
   what.access = 3;
   what.read_capability = filled<wire::capability>(0xAA);
   what.write_capability = filled<wire::capability>(0xBB);
-  what.blobs = {wire::pack_process({4242, 987654321, {1, 2, 3}, 0x7f0000001000, {4, 5, 6}}),
-                {wire::blob_kind::gpu_ipc, std::vector<uint8_t>(80, 0x5C)},
-                {static_cast<wire::blob_kind>(77), {}}};
+  what.blobs = {
+      wire::pack_process({4242, 987654321, {1, 2, 3}, 4026531836, 0x7f0000001000, {4, 5, 6}}),
+      {wire::blob_kind::gpu_ipc, std::vector<uint8_t>(80, 0x5C)},
+      {static_cast<wire::blob_kind>(77), {}}};
   return what;
 }
 
