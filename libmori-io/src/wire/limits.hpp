@@ -34,7 +34,6 @@ inline constexpr uint32_t max_slices = 1u << 24;
 inline constexpr size_t max_metadata_bytes = 1024;
 inline constexpr size_t max_inline_bytes = 16 * 1024;  // payload inside the body
 inline constexpr size_t max_acks = 1024;
-inline constexpr size_t max_finishes = 1024;
 inline constexpr size_t max_resume_bits = 128 * 1024;  // sequences in one resume answer
 inline constexpr size_t max_resume_failures = 256;
 inline constexpr size_t max_text_bytes = 239;  // fits mori_error::message

@@ -122,10 +122,10 @@ base::status check_amounts(message_kind kind, const slice_view& what, uint32_t p
 }  // namespace
 
 const char* name_of(message_kind kind) {
-  static constexpr const char* names[] = {"?",      "write",         "read",          "data",
-                                          "ack",    "resume",        "resume answer", "heartbeat",
-                                          "cancel", "cancel answer", "notify",        "finish",
-                                          "revoke", "revoked",       "goodbye",       "error"};
+  static constexpr const char* names[] = {"?",       "write",         "read",          "data",
+                                          "ack",     "resume",        "resume answer", "heartbeat",
+                                          "cancel",  "cancel answer", "notify",        "revoke",
+                                          "revoked", "goodbye",       "error"};
   const auto index = static_cast<size_t>(kind);
   return index < std::size(names) ? names[index] : names[0];
 }
@@ -272,13 +272,6 @@ size_t encode(byte_room room, const cancel_answer& what) {
   out.u64(what.sequence);
   out.i32(what.status);
   out.u8(static_cast<uint8_t>(what.outcome));
-  return out.size();
-}
-
-size_t encode_finish(byte_room room, std::span<const uint64_t> sequences) {
-  if (sequences.empty() || sequences.size() > max_finishes) return 0;
-  room_writer out(room);
-  for (const uint64_t sequence : sequences) out.u64(sequence);
   return out.size();
 }
 
@@ -450,11 +443,6 @@ base::result<cancel_answer> decode_cancel_answer(byte_span body) {
   if ((what.status != MORI_OK) != (what.outcome == cancel_outcome::failed))
     return wrong(kind, "outcome {} with status {}", how, what.status);
   return what;
-}
-
-base::result<sequence_list> decode_finish(byte_span body) {
-  MORI_CHECK(check_list(message_kind::finish, body, 8, max_finishes));
-  return sequence_list(body);
 }
 
 base::result<uint32_t> decode_revoke(byte_span body) {

@@ -25,13 +25,12 @@ enum class message_kind : uint8_t {
   cancel = 8,         // initiator -> target
   cancel_answer = 9,  // target -> initiator: the outcome that stands
   notify = 10,        // initiator -> target: bytes that went another way are there
-  finish = 11,        // initiator -> target: reads that are complete
-  revoke = 12,        // target -> initiator: stop using this region
-  revoked = 13,       // initiator -> target: it does
-  goodbye = 14,       // either: closes in order
-  error = 15,         // either: why a transfer or the link failed, as text
+  revoke = 11,        // target -> initiator: stop using this region
+  revoked = 12,       // initiator -> target: it does
+  goodbye = 13,       // either: closes in order
+  error = 14,         // either: why a transfer or the link failed, as text
 };
-inline constexpr uint8_t last_message_kind = 15;
+inline constexpr uint8_t last_message_kind = 14;
 const char* name_of(message_kind kind);
 
 // For frame_head::flags: frame_masked where the body begins with a capability.
@@ -43,7 +42,6 @@ struct segment {
   uint32_t bytes = 0;
 };
 
-inline uint64_t load_entry(const std::byte* from, const uint64_t*) { return load<uint64_t>(from); }
 inline segment load_entry(const std::byte* from, const segment*) {
   return {load<uint64_t>(from), load<uint32_t>(from + 8)};
 }
@@ -141,7 +139,6 @@ inline outcome load_entry(const std::byte* from, const outcome*) {
 }
 inline constexpr size_t outcome_bytes = 12;
 using outcome_list = entry_list<outcome, outcome_bytes>;
-using sequence_list = entry_list<uint64_t, 8>;
 
 struct resume {
   uint64_t generation = 0;
@@ -195,7 +192,6 @@ size_t encode(byte_room room, const resume_answer& what, std::span<const outcome
 size_t encode(byte_room room, const heartbeat& what);
 size_t encode_cancel(byte_room room, uint64_t sequence);
 size_t encode(byte_room room, const cancel_answer& what);
-size_t encode_finish(byte_room room, std::span<const uint64_t> sequences);
 size_t encode_revoke(byte_room room, uint32_t region);  // revoke and revoked
 size_t encode_goodbye(byte_room room, mori_status status, std::string_view text);
 size_t encode(byte_room room, const error_message& what);
@@ -210,7 +206,6 @@ base::result<resume_answer> decode_resume_answer(byte_span body);
 base::result<heartbeat> decode_heartbeat(byte_span body);
 base::result<uint64_t> decode_cancel(byte_span body);
 base::result<cancel_answer> decode_cancel_answer(byte_span body);
-base::result<sequence_list> decode_finish(byte_span body);
 base::result<uint32_t> decode_revoke(byte_span body);
 base::result<error_message> decode_error(byte_span body);  // goodbye too
 // The kind, checked; and that only write and data carry payload.

@@ -103,9 +103,6 @@ void check_message(uint8_t number, uint8_t flags, uint32_t payload_bytes, byte_s
       if (const auto got = decode_cancel_answer(body))
         fuzz::require(encode(room, *got) == body.size());
       return;
-    case message_kind::finish:
-      if (const auto got = decode_finish(body)) same(encode_finish(room, all_of(*got)), room, body);
-      return;
     case message_kind::revoke:
     case message_kind::revoked:
       if (const auto got = decode_revoke(body)) same(encode_revoke(room, *got), room, body);

@@ -100,7 +100,6 @@ bool frames(const std::filesystem::path& root) {
     message("write-inline", kind, size);
   }
   const outcome done[] = {{1, MORI_OK}, {2, MORI_E_INVALID}};
-  const uint64_t sequences[] = {1, 2, 3};
   const std::byte bits[] = {std::byte{1}};
   message("data", message_kind::data,
           encode(room, data{1, 0, 0, 5, mori::link::as_bytes("bytes")}));
@@ -112,7 +111,6 @@ bool frames(const std::filesystem::path& root) {
   message("cancel", message_kind::cancel, encode_cancel(room, 1));
   message("cancel-answer", message_kind::cancel_answer,
           encode(room, cancel_answer{1, cancel_outcome::failed, MORI_E_INVALID}));
-  message("finish", message_kind::finish, encode_finish(room, sequences));
   message("revoke", message_kind::revoke, encode_revoke(room, 1));
   message("error", message_kind::error, encode(room, error_message{1, MORI_E_OS, "text"}));
 
