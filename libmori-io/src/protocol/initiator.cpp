@@ -126,7 +126,7 @@ void initiator::cancel(transfer& what, mori_status status, uint64_t now_ns) {
   if (what.is_read || what.sequence == 0) {
     if (what.at != phase::sent) schedule_of(what).remove(what);
     drop_reads(what);
-    finish(what, status, {});
+    finish(what, status, what.failure_text);
     return;
   }
   // The target may have some of it, or all.
@@ -264,8 +264,10 @@ bool initiator::send_slice(lane& on, transfer& what) {
     from.pop(what);
     return true;
   }
-  if (what.slice_count == 0)
-    what.slice_count = static_cast<uint32_t>(count_slices(what, options_.chunk_bytes));
+  if (what.slice_count == 0) {
+    what.chunk_bytes = options_.chunk_bytes;
+    what.slice_count = static_cast<uint32_t>(count_slices(what, what.chunk_bytes));
+  }
   const auto kind = what.is_read ? wire::message_kind::read : wire::message_kind::write;
   wire::slice_writer writer;
   const wire::slice slice{
@@ -287,9 +289,7 @@ bool initiator::send_slice(lane& on, transfer& what) {
   assert(started);
   (void)started;
   const cut begin = what.position;
-  const auto each_piece = [&](auto&& f) {
-    return next_slice(what, begin, options_.chunk_bytes, f);
-  };
+  const auto each_piece = [&](auto&& f) { return next_slice(what, begin, what.chunk_bytes, f); };
   what.position = each_piece([&](std::byte*, uint64_t offset, uint32_t bytes) {
     const bool added = writer.add(offset, bytes);
     assert(added);
@@ -417,7 +417,7 @@ base::status initiator::on_data(lane& on, wire::byte_room body, uint32_t payload
   if (due.of == nullptr) return {};
   if (payload_bytes == 0) {
     const std::byte* from = data.payload_inline.data();
-    next_slice(*due.of, due.from, options_.chunk_bytes,
+    next_slice(*due.of, due.from, due.of->chunk_bytes,
                [&](std::byte* to, uint64_t, uint32_t bytes) {
                  std::memcpy(to, from, bytes);
                  from += bytes;
@@ -425,7 +425,7 @@ base::status initiator::on_data(lane& on, wire::byte_room body, uint32_t payload
     on_slice_read(*due.of);
     return {};
   }
-  next_slice(*due.of, due.from, options_.chunk_bytes,
+  next_slice(*due.of, due.from, due.of->chunk_bytes,
              [&](std::byte* to, uint64_t, uint32_t bytes) { place.push_back({to, bytes}); });
   on.receiving = due.of;
   return {};

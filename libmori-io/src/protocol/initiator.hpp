@@ -51,6 +51,8 @@ class initiator final : private stream::handler {
   // Ends it with `status` unless it has ended; at once where the target does not matter.
   void cancel(transfer& what, mori_status status, uint64_t now_ns);
   void answer_revoke(uint32_t region);
+  // For transfers that have not begun.
+  void set_chunk_bytes(uint64_t bytes) { options_.chunk_bytes = bytes; }
   // Everything ends with this, on a link that is down or is now given up.
   void fail_all(mori_status status, std::string_view text);
   // In order: the target may forget this link.

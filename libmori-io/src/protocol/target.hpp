@@ -35,8 +35,7 @@ class target final : private stream::handler {
     virtual void on_delivered(const delivery& what) = 0;
     virtual void on_revoked(uint32_t region) = 0;
 
-   protected:
-    ~host() = default;
+    virtual ~host() = default;
   };
 
   target(host& to, std::string peer) : host_(to), peer_(std::move(peer)) {}

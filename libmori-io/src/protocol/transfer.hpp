@@ -66,6 +66,7 @@ struct transfer {
   uint64_t cancel_sent_ns = 0;
   uint32_t pins = 0;  // output that refers to its memory
   uint32_t retry_count = 0;
+  uint64_t chunk_bytes = 0;  // of its slices; set with slice_count
   cut position;
   uint32_t slice_count = 0;  // 0: not counted yet
   uint32_t slices_sent = 0;
@@ -74,6 +75,18 @@ struct transfer {
   mori_status outcome = MORI_OK;
   std::string failure_text;  // from the target, ahead of the outcome
 };
+
+// As if no link had ever seen it.
+inline void forget_link(transfer& what) {
+  what.next = what.link_before = what.link_after = nullptr;
+  what.sequence = 0;
+  what.at = phase::idle;
+  what.cancelling = what.settled = false;
+  what.cancel_sent_ns = 0;
+  what.position = {};
+  what.slice_count = what.slices_sent = what.slices_done = 0;
+  what.failure_text.clear();
+}
 
 // Adds up to chunk_bytes and max_segments of the transfer from `from` on; calls
 // each(local address, remote offset, bytes) and returns where the next slice begins.

@@ -92,6 +92,11 @@ class backend {
   virtual int event_fd() const { return -1; }
 };
 
+// Where memory lies: fills location, device, device_bus_id and numa_node. location
+// MORI_IO_LOCATION_*: as the caller said; device -1: unknown to him. MORI_E_INVALID when memory
+// said to be on a GPU is not, MORI_E_UNAVAILABLE without a driver. Defined in location.cpp.
+base::status locate_memory(memory::region& what, int32_t location, int32_t device);
+
 // MORI_IO_BACKEND_XGMI, or why it cannot be had here. Defined in xgmi.cpp.
 struct xgmi_options {
   int32_t stream_count = 64;
