@@ -406,3 +406,11 @@ def test_allocations_are_freed_with_their_last_view():
         assert mapped() > before  # registered: peers may use it
         engine.deregister_memory(region)
         assert mapped() == before
+        array = engine.alloc(MIB)
+        engine.register_torch_tensor(array)
+    array[:] = 6  # the engine is closed, the memory is there
+    assert (array == 6).all()
+    del array
+    with engine_of("next", "TCP") as engine:
+        engine.alloc(PAGE)
+        assert mapped() == before

@@ -129,12 +129,13 @@ def test_descriptors_travel(engines):
 
 def test_wait_for(engines):
     initiator, _ = engines
-    _, _, here, there = memories(engines, (1, 1 << 20))
+    first, second, here, there = memories(engines, (1, 1 << 20))
     status = initiator.write(here, 0, there, 0, 1 << 20, initiator.allocate_transfer_uid())
     assert status.WaitFor(20000) == StatusCode.SUCCESS
     status.Wait()
     assert status.Code() == StatusCode.SUCCESS
     assert status.Message() == ""
+    assert np.array_equal(first, second)
 
 
 def test_deregistered_peer(engines):

@@ -73,11 +73,14 @@ weakref.finalize(_close_all, _renew_lock).detach()
 atexit.register(_close_all)
 
 
-def _end(handle: CData, process: int, events: Events, kept: dict[int, Any]) -> None:
+def _end(
+    handle: CData, process: int, events: Events, allocations: Allocations, kept: dict[int, Any]
+) -> None:
     """Ends an engine, then lets go of what was registered with it."""
     if os.getpid() == process:
         events.close()
         raw.mori_io_destroy(handle)
+        allocations.end()
     kept.clear()
 
 
@@ -116,7 +119,9 @@ class IOEngine:
         self._allocations = Allocations(handle)
         self._channels: dict[tuple[bytes, bytes], Channel] = {}
         self._lock = threading.Lock()
-        self._closing = weakref.finalize(self, _end, handle, self.process, self.events, self._kept)
+        self._closing = weakref.finalize(
+            self, _end, handle, self.process, self.events, self._allocations, self._kept
+        )
         self._closing.atexit = False
         with _engines_lock:
             _engines.add(self)
@@ -126,7 +131,7 @@ class IOEngine:
     def close(self) -> None:
         """Ends the engine; transfers in flight fail with ERR_BAD_STATE. Again: does nothing.
 
-        Arrays from alloc() must not be touched afterwards: drop them first.
+        Arrays from alloc() stay safe to touch.
         """
         with self._lock:
             handle, self._handle = self._handle, None

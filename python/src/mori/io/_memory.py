@@ -43,11 +43,12 @@ def describe(value: Any, name: str) -> Described:
     if is_foreign(value):
         return _of_foreign(foreign_array(value, name, 0), name)
     try:
-        return _of_numpy(np.frombuffer(value, np.uint8), name)
+        array = np.frombuffer(value, np.uint8)
     except (TypeError, ValueError, BufferError):
         raise InvalidError(
             f"{name} is a {type(value).__name__}, expected a tensor, an array or a writable buffer"
         ) from None
+    return _of_numpy(array, name)
 
 
 def _of_tensor(tensor: Any, name: str, torch: Any) -> Described:
