@@ -179,6 +179,7 @@ base::result<std::shared_ptr<gpu_import>> gpu_importer::get(const gpu_offer& off
     return base::fail(MORI_E_UNAVAILABLE, "memory of an {} device, this one is {}",
                       device::backend_name(offer.backend),
                       device::backend_name(on->facts().backend));
+  if (offer.way == gpu_way::handle) MORI_CHECK(check_lease(offer.from, until));
   MORI_TRY(const process_card own, own_process());
   if (own.nonce == offer.process) {
     // A process cannot import its own memory, and need not.

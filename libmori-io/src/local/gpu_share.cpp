@@ -66,11 +66,11 @@ link::byte_vector encode(const gpu_offer& what) {
   out.u64(what.offset);
   out.u64(what.shared_bytes);
   write_array(out, what.nonce);
+  write(out, what.from);
   if (what.way == gpu_way::handle) {
     write_array(out, what.handle);
     write_array(out, what.proof_handle);
   } else {
-    write(out, what.from);
     out.u32(what.part_count);
   }
   return out.take();
@@ -88,12 +88,12 @@ base::result<gpu_offer> decode_gpu_offer(link::byte_span bytes) {
   made.offset = in.u64();
   made.shared_bytes = in.u64();
   read_array(in, made.nonce);
+  made.from = read_invitation(in);
   made.way = static_cast<gpu_way>(way);
   if (made.way == gpu_way::handle) {
     read_array(in, made.handle);
     read_array(in, made.proof_handle);
   } else if (made.way == gpu_way::descriptors) {
-    made.from = read_invitation(in);
     made.part_count = in.u32();
   }
   if (format != offer_format)
@@ -153,6 +153,7 @@ base::result<gpu_offer> gpu_exporter::offer(share_desk& desk,
     made.shared_bytes = whole.bytes;
     made.proof_handle = proven->handle;
     made.nonce = proven->nonce;
+    made.from = desk.offer_lease();
     return made;
   }
   made.way = gpu_way::descriptors;

@@ -30,7 +30,9 @@ struct gpu_offer {
   uint64_t address = 0;               // of the region, in the owner's process
   uint64_t offset = 0;                // of the region in what is shared
   device::ipc_handle handle{};        // of the allocation
-  invitation from;                    // way descriptors: parts 0 .. part_count - 1, then the proof
+  // Asks whether the region is still offered; way descriptors: for parts 0 .. part_count - 1, then
+  // the proof.
+  invitation from;
   uint32_t part_count = 0;
   uint64_t shared_bytes = 0;          // of the allocation, or of all parts
   device::ipc_handle proof_handle{};  // way handle

@@ -98,11 +98,16 @@ mapping::~mapping() { ::munmap(data_, bytes_); }
 base::result<std::shared_ptr<mapping>> mapping_cache::get(const segment_offer& offer,
                                                           base::deadline until) {
   const key wanted{offer.from.desk.name, offer.serial, offer.writable};
+  std::shared_ptr<mapping> known;
   {
     const std::lock_guard guard(lock_);
     std::erase_if(all_, [](const auto& each) { return each.second.expired(); });
-    if (const auto found = all_.find(wanted); found != all_.end())
-      if (auto made = found->second.lock()) return made;
+    if (const auto found = all_.find(wanted); found != all_.end()) known = found->second.lock();
+  }
+  if (known != nullptr) {
+    // Mapped for another region, perhaps: this one must be offered still.
+    MORI_CHECK(check_lease(offer.from, until));
+    return known;
   }
   // Fetching waits for another process: not under the lock. Two may fetch, one is kept.
   MORI_TRY(auto made, mapping::fetch(offer, until));

@@ -58,6 +58,10 @@ invitation share_desk::offer(provider from) {
   return made;
 }
 
+invitation share_desk::offer_lease() {
+  return offer([](uint32_t) -> base::result<link::handed> { return link::handed{}; });
+}
+
 void share_desk::withdraw(uint64_t number) {
   offered gone;
   const std::lock_guard guard(lock_);
@@ -90,6 +94,12 @@ base::result<link::handed> share_desk::answer(link::byte_span question) {
 base::result<share_visit> share_visit::start(const invitation& from, base::deadline until) {
   MORI_TRY(auto visit, link::handover_visit::start(from.desk, -1, until));
   return share_visit(from, std::move(visit));
+}
+
+base::status check_lease(const invitation& from, base::deadline until) {
+  MORI_TRY(share_visit visit, share_visit::start(from, until));
+  MORI_TRY([[maybe_unused]] const link::handed nothing, visit.ask(0, until));
+  return {};
 }
 
 base::result<link::handed> share_visit::ask(uint32_t index, base::deadline until) {

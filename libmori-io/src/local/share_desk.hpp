@@ -34,6 +34,8 @@ class share_desk {
   ~share_desk();
 
   invitation offer(provider from);
+  // Nothing is handed out: whoever asks learns that the offer stands.
+  invitation offer_lease();
   // When it returns the provider is not running and will not run again.
   void withdraw(uint64_t number);
   size_t offer_count() const;
@@ -51,6 +53,9 @@ class share_desk {
   uint64_t last_number_ = 0;
   std::unique_ptr<link::handover_desk> desk_;
 };
+
+// Whether what was offered still is.
+base::status check_lease(const invitation& from, base::deadline until);
 
 class share_visit {
  public:

@@ -251,11 +251,15 @@ TEST_CASE("mapping: one for all who use a segment, gone with the last") {
   segment_offer readable = theirs.offer;
   readable.writable = false;
   CHECK(*cache.get(readable, soon()) != *first);
+  // Not for a region that is no longer offered, though the segment is mapped.
+  REQUIRE(other.ask("withdraw", theirs.number) == "ok");
+  const auto withdrawn = cache.get(theirs.offer, soon());
+  REQUIRE(!withdrawn);
+  CHECK(withdrawn.error().text == "the memory is not offered (any more)");
   first->reset();
   second->reset();
   CHECK(mappings_of_segments() == mapped);
-  const auto again = cache.get(theirs.offer, soon());
-  REQUIRE(again);
+  CHECK(!cache.get(theirs.offer, soon()));
 }
 
 TEST_CASE("mapping: moves by pieces and budgets, overlapping memory too") {

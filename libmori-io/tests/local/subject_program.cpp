@@ -8,6 +8,7 @@
 #include "local/gpu_share.hpp"
 #include "local/mapping.hpp"
 #include "subject_text.hpp"
+#include "xgmi_node.hpp"
 
 #include <linux/audit.h>
 #include <linux/filter.h>
@@ -80,6 +81,7 @@ class session {
     if (what == "free") return free(in);
     if (what == "withdraw") return desk_->withdraw(number(in)), "ok";
     if (what == "fetch") return fetch(in);
+    if (what.starts_with("xgmi-")) return obey_xgmi(what.substr(5), in);
     if (what.starts_with("gpu-")) return obey_gpu(what.substr(4), in);
     return "what is " + what + "?";
   }
@@ -188,6 +190,58 @@ class session {
     return std::to_string(reinterpret_cast<uintptr_t>((*made)->data()) + offer->offset);
   }
 
+  std::string obey_xgmi(const std::string& what, std::istream& in) {
+    if (what == "region") return xgmi_region(in);
+    if (what == "withdraw") return node().withdraw(static_cast<uint32_t>(number(in))), "ok";
+    if (what == "attach") return xgmi_attach(in);
+    if (what == "job") return xgmi_job(in);
+    return "what is xgmi-" + what + "?";
+  }
+
+  testing::xgmi_node& node() {
+    if (!node_) node_ = std::make_unique<testing::xgmi_node>();
+    return *node_;
+  }
+
+  testing::region_options region_options(std::istream& in) {
+    testing::region_options of;
+    of.id = static_cast<uint32_t>(number(in));
+    of.address = number(in);
+    of.bytes = number(in);
+    of.device = number(in) != 0 ? gpu_->facts().ordinal : -1;
+    of.access = static_cast<int32_t>(number(in));
+    return of;
+  }
+
+  // xgmi-region ID ADDRESS BYTES ON_GPU ACCESS: the descriptor
+  std::string xgmi_region(std::istream& in) {
+    const auto of = region_options(in);
+    node().add(of);
+    const auto packed = io_core::wire::pack(node().desc_of(of.id));
+    return packed ? testing::hex(*packed) : outcome_of(packed.error());
+  }
+
+  // xgmi-attach ID ADDRESS BYTES ON_GPU ACCESS DESCRIPTOR: which way it is
+  std::string xgmi_attach(std::istream& in) {
+    const auto mine = node().add(region_options(in));
+    std::string text;
+    in >> text;
+    const auto theirs = io_core::wire::unpack_memory(testing::unhex(text));
+    if (!theirs) return outcome_of(theirs.error());
+    const auto outcome = node().attach(mine, *theirs);
+    return outcome ? node().path_text() : outcome_of(outcome);
+  }
+
+  // xgmi-job READ LOCAL REMOTE BYTES
+  std::string xgmi_job(std::istream& in) {
+    const bool is_read = number(in) != 0;
+    piece one;
+    one.local_offset = number(in);
+    one.remote_offset = number(in);
+    one.bytes = number(in);
+    return outcome_of(node().run(is_read, {&one, 1}));
+  }
+
   std::string obey_gpu(const std::string& what, std::istream& in) {
     if (what == "open") return open_gpu();
     if (what == "buffer") return gpu_buffer(in);
@@ -263,6 +317,7 @@ class session {
     return std::to_string(testing::sum(all.data(), all.size()));
   }
 
+  std::unique_ptr<testing::xgmi_node> node_;
   std::shared_ptr<device::gpu> gpu_;
   std::vector<device::device_buffer> buffers_;
   gpu_exporter exporter_;

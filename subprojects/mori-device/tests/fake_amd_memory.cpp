@@ -59,9 +59,9 @@ status hipHostGetDevicePointer(void** seen, void* pointer, unsigned) {
 status hipPointerGetAttributes(pointer_attributes* found, const void* pointer) {
   FAKE_CALL(hipPointerGetAttributes, step);
   const uint64_t address = number(pointer);
-  const bool is_host =
-      the_world().lives("host memory", address) || the_world().lives("registered memory", address);
   const uint64_t start = the_world().range_at(address).first;
+  const bool is_host =
+      the_world().lives("host memory", start) || the_world().lives("registered memory", address);
   const bool is_device = the_world().lives("uncached memory", start) ||
                          the_world().lives("fine-grained memory", start) ||
                          the_world().lives("mapping", start) ||

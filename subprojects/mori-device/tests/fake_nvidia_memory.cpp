@@ -49,9 +49,9 @@ status cuMemHostGetDevicePointer_v2(address* seen, void* pointer, unsigned) {
 
 status cuPointerGetAttribute(void* value, int which, address given) {
   FAKE_CALL(cuPointerGetAttribute, step);
-  const bool is_host =
-      the_world().lives("host memory", given) || the_world().lives("registered memory", given);
   const uint64_t start = the_world().range_at(given).first;
+  const bool is_host =
+      the_world().lives("host memory", start) || the_world().lives("registered memory", given);
   const bool is_device = the_world().lives("device memory", start) ||
                          the_world().lives("mapping", start) ||
                          the_world().lives("opened handle", start);
