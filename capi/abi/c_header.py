@@ -12,7 +12,7 @@ import re
 
 HEADERS = (
     *("base", "shmem_device", "shmem_types", "shmem_heap", "shmem", "shmem_module"),
-    *("ep", "io"),
+    *("ep", "io_types", "io"),
 )
 
 

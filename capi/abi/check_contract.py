@@ -25,8 +25,8 @@ FORBIDDEN = {
     r"#include\s+[<\"](?!mori/|stdint\.h)": "a foreign header",
 }
 # in/out structs whose zeros are the caller's to give; reports are written by the library.
-SIZED = re.compile(r"_(options|config|args|report|memory|result)$")
-GIVEN = re.compile(r"_(options|config|args)$")
+SIZED = re.compile(r"_(options|config|args|request|report|memory|result|stats|inbound)$")
+GIVEN = re.compile(r"_(options|config|args|request)$")
 
 
 def check_function(function):
@@ -41,8 +41,8 @@ def check_function(function):
         if not function.parameters or function.parameters[-1] != ("mori_error *", "error"):
             yield "its last parameter is not `mori_error *error`"
     for kind, name in function.parameters:
-        if kind.endswith("*") and name != "error" and not re.match(r"(in|out|take)_", name):
-            yield f"pointer parameter {name} starts with none of in_, out_, take_"
+        if kind.endswith("*") and name != "error" and not re.match(r"(in|inout|out|take)_", name):
+            yield f"pointer parameter {name} starts with none of in_, inout_, out_, take_"
         if not kind.endswith("*") and UNITLESS.search(name):
             yield f"parameter {name} carries no unit"
 

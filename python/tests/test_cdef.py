@@ -89,6 +89,9 @@ def test_value_of_each_enumerator(compiled, build_cdef):
 def test_handles_are_opaque():
     assert set(filter(is_opaque, structs())) == {
         "mori_ep",
+        "mori_io",
+        "mori_io_session",
+        "mori_io_transfer",
         "mori_shmem",
         "mori_shmem_lease",
     }
@@ -155,3 +158,4 @@ def test_headers_come_after_what_they_include(build_cdef):
     order = re.findall(r"^/\* mori/(\w+)\.h \*/", text, re.MULTILINE)
     assert order.index("base") < order.index("shmem") < order.index("ep")
     assert order.index("shmem_device") < order.index("shmem")
+    assert order.index("base") < order.index("io_types") < order.index("io")

@@ -30,10 +30,12 @@ def test_info():
         "mori 0.1.0",
         "libmori-shmem 0.2.0, ABI level 2",
         "libmori-ep    0.1.0, ABI level 1",
-        "libmori-io    0.1.0, ABI level 1",
+        "libmori-io    0.2.0, ABI level 2",
         "host    viable: ",
         "worker threads for one PE, static heap",
         "default host (MORI_BACKEND)",
+        "TCP     viable",
+        "FABRIC  not viable: ",
         "heap per PE 16MiB (MORI_SHMEM_HEAP_SIZE)",
         "MORI_SHMEM_HEAP_SIZE=16MiB",
     ):
@@ -48,6 +50,9 @@ def test_info_json():
     for name in ("amd", "nvidia"):
         backend = report["backends"][name]
         assert backend["viable"] or backend["reason"]
+    assert list(report["io_backends"]) == ["XGMI", "RDMA", "TCP", "FABRIC"]
+    assert report["io_backends"]["TCP"]["viable"] is True
+    assert report["io_backends"]["FABRIC"]["status"] == "MORI_E_UNSUPPORTED"
     assert report["default_backend"] == {"name": "host", "reason": "MORI_BACKEND"}
     assert report["memory"]["available_bytes"] > 0
 
@@ -79,7 +84,9 @@ def test_info_with_a_bad_setting():
     assert "wild" in done.stdout
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"], ["info", "--yaml"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["fly"], ["info", "--yaml"], ["bench"], ["bench", "io", "--sizes", "x"]]
+)
 def test_wrong_use(arguments):
     done = mori(*arguments)
     assert done.returncode == 2
@@ -91,3 +98,4 @@ def test_version_and_help():
     assert mori("--version").stdout == "mori 0.1.0\n"
     assert "demo" in mori("--help").stdout
     assert "--corrupt" in mori("demo", "--help").stdout
+    assert "--plot FILE.svg" in mori("bench", "io", "--help").stdout

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from mori.demo import model
+from mori.demo import kv, model
 
 TEXT = """The quick brown fox jumps over the lazy dog; the dog sleeps, and the fox runs on.
 Symmetric memory is memory that every PE of a group allocates alike."""
@@ -34,7 +34,9 @@ def text(tmp_path):
 
 
 def test_demo_is_ok(text):
-    done = demo("--text", text, "--pes", "4", "--words", "12", "--seed", "3")
+    done = demo(
+        *("--text", text, "--pes", "4", "--words", "12", "--seed", "3", "--kv-tokens", "100")
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     lines = done.stdout.splitlines()
@@ -43,12 +45,15 @@ def test_demo_is_ok(text):
     assert "48 rows compared, 0 wrong" in done.stdout
     assert "slowest rank: PE" in done.stdout
     assert "load skew: PE" in done.stdout
+    assert "KV cache of 128 tokens: 61 layers of 2 blocks" in done.stdout
+    assert "every byte verified, 0 with faults" in done.stdout
     assert sum(line.lstrip().startswith(("0 ", "1 ", "2 ", "3 ")) for line in lines) == 4
 
 
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_corrupted_row_is_noticed(text, seed):
-    done = demo("--text", text, "--pes", "2", "--words", "8", "--seed", seed, "--corrupt")
+    part = ("--part", "layer")
+    done = demo("--text", text, "--pes", "2", "--words", "8", "--seed", seed, "--corrupt", *part)
     assert done.returncode == 1
     assert "demo: FAILED" in done.stdout
     assert "demo: OK" not in done.stdout
@@ -57,7 +62,7 @@ def test_corrupted_row_is_noticed(text, seed):
 
 
 def test_one_pe(text):
-    done = demo("--text", text, "--pes", "1", "--words", "1")
+    done = demo("--text", text, "--pes", "1", "--words", "1", "--part", "layer")
     assert done.returncode == 0, done.stderr
 
 
@@ -87,9 +92,14 @@ def test_text_without_words(tmp_path):
 
 
 def test_more_than_the_memory_is_refused(text):
-    done = demo("--text", text, "--pes", "256", "--words", str(1 << 20))
-    assert done.returncode == 1
-    assert "GiB are available: pass smaller --words or --pes" in done.stderr
+    for arguments, advice in (
+        (("--pes", "256", "--words", str(1 << 20)), "pass smaller --words or --pes"),
+        (("--part", "kv", "--kv-tokens", str(1 << 21)), "pass smaller --kv-tokens"),
+    ):
+        done = demo("--text", text, *arguments)
+        assert done.returncode == 1
+        assert "GiB are available: " in done.stderr
+        assert advice in done.stderr
     assert "demo: FAILED" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -143,6 +153,50 @@ def test_killed_starter_takes_its_pes_along(text):
         run.kill()
         run.wait()
         assert_gone(ends)
+
+
+# The KV cache
+
+
+def test_kv_part(text):
+    """Each way that is there moves the whole cache; no other block is touched."""
+    done = demo("--text", text, "--part", "kv", "--kv-tokens", "200")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "PE " not in done.stdout
+    rows = [
+        line for line in done.stdout.splitlines() if line.startswith((" XGMI", " RDMA", " TCP"))
+    ]
+    moved = [line for line in rows if "not here" not in line]
+    assert len(rows) == 5
+    assert sum(line.startswith(" TCP") for line in moved) == 2
+    for line in moved:
+        verified, wrong = line.split("|")[-1].split()
+        assert (int(verified), int(wrong)) == (61 * 4 * kv.BLOCK_BYTES, 0)
+    assert done.stdout.splitlines()[-1] == "demo: OK"
+
+
+def test_corrupted_cache_is_noticed(text):
+    done = demo("--text", text, "--part", "kv", "--kv-tokens", "130", "--corrupt")
+    assert done.returncode == 1
+    assert "first mismatch over TCP: layer 30, token 71 (" in done.stdout
+    assert "value 11: 0x" in done.stdout
+    assert done.stdout.splitlines()[-1] == "demo: FAILED"
+
+
+def test_vectors_of_tokens():
+    """All differ, by word, position and layer; equal arguments give equal bits, block by block."""
+    numbers = kv.words_as_numbers(["fox", "dog", "fox"] * 64, 1)
+    assert numbers[0] == numbers[2] != numbers[1]
+    bits = kv.layer_bits(numbers, 5)
+    assert bits.shape == (192, kv.WIDTH)
+    assert len(np.unique(bits, axis=0)) == 192
+    assert (bits != kv.layer_bits(numbers, 6)).any(axis=1).all()
+    assert (kv.layer_bits(numbers[64:], 5, first=64) == bits[64:]).all()
+    assert (kv.words_as_numbers(["fox"], 2) != numbers[0]).all()
+    assert np.abs(model.from_bf16(bits)).max() <= 1.0
+    assert not (bits == kv.POISON).any()
+    assert not np.array_equal(kv.block_table(20, 28, 2), kv.block_table(20, 28, 3))
+    assert kv.BLOCK_BYTES == 64 * 576 * 2
 
 
 # The layer itself

@@ -10,8 +10,9 @@ from pes import run_python
 
 def test_no_framework_is_imported():
     done = run_python(
-        "import sys, mori, mori.shmem, mori.ops, mori.cpp, mori.cli\n"
+        "import sys, mori, mori.shmem, mori.ops, mori.io, mori.cpp, mori.cli\n"
         "mori.shmem.Context.unique_id()\n"
+        "mori.io.IOEngine('alone', mori.io.IOEngineConfig('127.0.0.1')).close()\n"
         "print([m for m in ('torch', 'ml_dtypes', 'rich') if m in sys.modules])"
     )
     assert done.stderr == ""
@@ -27,7 +28,9 @@ def test_import_mori_loads_no_library():
 
 
 def test_submodules_are_attributes():
-    done = run_python("import mori; print(mori.shmem.shmem_npes, mori.ops.EpDispatchCombineOp)")
+    done = run_python(
+        "import mori; print(mori.shmem.shmem_npes, mori.ops.EpDispatchCombineOp, mori.io.IOEngine)"
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -38,15 +41,15 @@ def test_unknown_attribute():
         _ = mori.shmen
 
 
-@pytest.mark.parametrize("name", ["shmem", "ops"])
-def test_missing_library_is_an_import_error(name, tmp_path):
+@pytest.mark.parametrize(("name", "library"), [("shmem", "shmem"), ("ops", "shmem"), ("io", "io")])
+def test_missing_library_is_an_import_error(name, library, tmp_path):
     done = run_python(
         f"try:\n  import mori.{name}\nexcept ImportError as e:\n  print(e)",
         MORI_LIBRARY_DIR=str(tmp_path),
     )
     assert done.stderr == ""
-    assert f"libmori-shmem could not be loaded from MORI_LIBRARY_DIR={tmp_path}" in done.stdout
-    assert "no libmori-shmem.so.0 there" in done.stdout
+    assert f"libmori-{library} could not be loaded from MORI_LIBRARY_DIR={tmp_path}" in done.stdout
+    assert f"no libmori-{library}.so.0 there" in done.stdout
 
 
 def test_library_that_is_no_library(tmp_path):

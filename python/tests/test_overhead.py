@@ -9,6 +9,7 @@ import pytest
 from mori.ops import EpDispatchCombineConfig, EpDispatchCombineOp
 from mori.shmem import Context
 from pes import OPTIONS
+from steps import steps_of
 
 TOKENS, HIDDEN, TOP_K, SCALES = 4, 16, 2, 4
 # (Python frames, calls into C) of one call; with a few to spare over what it takes. A call into C
@@ -53,24 +54,6 @@ def call_of(op, library, what):
         return lambda: op.dispatch(tokens, weights, scales, indices)
     op.dispatch(tokens, weights, scales, indices)
     return lambda: op.combine(tokens, weights, indices)
-
-
-def steps_of(call):
-    """Python frames and calls into C of one call."""
-    counts = {"call": 0, "c_call": 0}
-
-    def count(_frame, event, _argument):
-        if event in counts:
-            counts[event] += 1
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
-        call()
-    finally:
-        sys.setprofile(before)
-    # Without the lambda around it, and the setprofile at its end.
-    return counts["call"] - 1, counts["c_call"] - 1
 
 
 @pytest.mark.parametrize(("library", "what"), MOST)

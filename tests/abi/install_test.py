@@ -25,6 +25,7 @@ C_HEADERS = {
     "mori/shmem_module.h",
     "mori/ep.h",
     "mori/io.h",
+    "mori/io_types.h",
 }
 PROGRAM = """#include <mori/{0}.h>
 int main(void) {{ return mori_{0}_version() == MORI_VERSION_PACK({1}) ? 0 : 1; }}

@@ -22,6 +22,7 @@ import typing
 import gpu_benchmarks
 import gpu_programs
 import host_benchmarks
+import io_benchmarks
 from metric import BenchmarkError, UnavailableError, judge, line, record, table
 
 
@@ -35,6 +36,9 @@ class Benchmark:
 BENCHMARKS = {
     "shmem-host": Benchmark(host_benchmarks.sample_shmem_host, host_benchmarks.SHMEM_HOST),
     "ep-host": Benchmark(host_benchmarks.sample_ep_host, host_benchmarks.EP_HOST),
+    "io-shm": Benchmark(io_benchmarks.sample_io_shm, io_benchmarks.IO_SHM),
+    "io-tcp": Benchmark(io_benchmarks.sample_io_tcp, io_benchmarks.IO_TCP),
+    "io-peers": Benchmark(io_benchmarks.sample_io_peers, io_benchmarks.IO_PEERS),
     "shmem-gpu": Benchmark(
         gpu_benchmarks.sample_shmem_gpu, gpu_benchmarks.SHMEM_GPU, ("shmem_ours", "shmem_nvshmem")
     ),

@@ -75,7 +75,7 @@ def is_listening(port):
     return False
 
 
-def parse_ucx(text):
+def parse_ucx(text, tests=UCX_TESTS):
     """Samples of one batch's CSV, whose first column is headed by the batch file's name."""
     lines = [line for line in text.splitlines() if "," in line]
     columns = lines[0].split(",")[1:] if lines else []
@@ -83,10 +83,10 @@ def parse_ucx(text):
     for line in lines[1:]:
         name, *values = (value.strip() for value in line.split(","))
         rows[name] = dict(zip(columns, values, strict=True))
-    missing = [name for name in UCX_TESTS if name not in rows]
+    missing = [name for name in tests if name not in rows]
     if missing:
         raise BenchmarkError(f"ucx_perftest gave no {', '.join(missing)}:\n{text}")
-    return {name: test.sample(rows[name]) for name, test in UCX_TESTS.items()}
+    return {name: test.sample(rows[name]) for name, test in tests.items()}
 
 
 class LostPortError(BenchmarkError):
@@ -99,16 +99,21 @@ def run_ucx(smoke):
         for name, test in UCX_TESTS.items():
             batch.write(f"{name} {test.arguments(smoke)}\n")
         batch.flush()
-        for _ in range(2):
-            with contextlib.suppress(LostPortError):
-                return parse_ucx(run_pair(batch.name))
-        return parse_ucx(run_pair(batch.name))
+        return run_batch(batch.name, {"UCX_TLS": UCX_TRANSPORTS}, UCX_TESTS)
 
 
-def run_pair(batch):
+def run_batch(batch, settings, tests):
+    """The tests of a batch file; settings that the caller's environment has stay as they are."""
+    for _ in range(2):
+        with contextlib.suppress(LostPortError):
+            return parse_ucx(run_pair(batch, settings), tests)
+    return parse_ucx(run_pair(batch, settings), tests)
+
+
+def run_pair(batch, settings):
     cores = sorted(os.sched_getaffinity(0))
     port = free_port()
-    environment = {"UCX_TLS": UCX_TRANSPORTS, **os.environ}
+    environment = {**settings, **os.environ}
     common = ["ucx_perftest", "-p", str(port), "-b", batch]
     try:
         server = subprocess.Popen(

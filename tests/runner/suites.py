@@ -148,6 +148,7 @@ def release_suites():
     return [
         Suite("build", 600, build, load=2, counted=False),
         of_release("unit", 120),
+        of_release("fuzz", 60),
         of_release("abi", 90),
         of_release("ffi", 90),
         of_release("modules", 60),

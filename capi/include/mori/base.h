@@ -8,6 +8,7 @@
  *   Names    in_*   borrowed for the call only; never kept.
  *            out_*  written when the call returns MORI_OK, and only then
  *                   (an out_ handle or pointer is NULL on failure).
+ *            inout_* read when the call begins, written when it returns.
  *            take_* ownership moves to the library.
  *   Units    a quantity carries its unit in its name: _bytes, _ns, _count.
  *            Token matrices are row-major and dense; "elements" are of the

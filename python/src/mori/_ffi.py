@@ -31,7 +31,7 @@ except ModuleNotFoundError as missing:
 
 # The first ABI level that has all that this package calls, by library. A higher level is fine:
 # symbols are only ever added.
-_NEEDED_ABI_LEVEL = {"shmem": 3, "ep": 1, "io": 1}
+_NEEDED_ABI_LEVEL = {"shmem": 3, "ep": 1, "io": 2}
 
 
 def constant(name: str) -> int:

@@ -1,4 +1,5 @@
-"""The command-line tool: `mori info` tells what is here, `mori demo` shows that it works."""
+"""The command-line tool: `mori info` tells what is here, `mori demo` that it works, `mori bench`
+how fast it is."""
 
 from __future__ import annotations
 
@@ -17,19 +18,32 @@ for _name, _value in ONE_BLAS_THREAD.items():
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="mori", description="symmetric memory, and expert-parallel dispatch and combine"
+        prog="mori",
+        description="symmetric memory, expert-parallel dispatch and combine, KV-cache transfer",
     )
     parser.add_argument("--version", action="version", version=f"mori {mori.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     info = commands.add_parser("info", help="versions, back ends, memory and settings found here")
     info.add_argument("--json", action="store_true", help="for programs: one JSON object")
     demo = commands.add_parser(
-        "demo", help="a mixture-of-experts layer on a real text over 8 processes, checked"
+        "demo",
+        help="a mixture-of-experts layer on a real text over 8 processes, and its KV cache moved "
+        "between two engines, checked",
     )
     from mori.demo.run import add_options
 
     add_options(demo)
+    bench = commands.add_parser("bench", help="how fast transfers are here")
+    what = bench.add_subparsers(dest="what", required=True, metavar="WHAT")
+    _add_bench_io(what.add_parser("io", help="between two engines in two processes"))
     return parser
+
+
+def _add_bench_io(parser: argparse.ArgumentParser) -> None:
+    # The options alone: the module that has them loads the library.
+    from mori.bench.options import add_options
+
+    add_options(parser)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -40,6 +54,10 @@ def main(arguments: list[str] | None = None) -> int:
             from mori import info
 
             return info.main(options)
+        if options.command == "bench":
+            from mori.bench import io
+
+            return io.main(options)
         from mori.demo import run
 
         return run.main(options)

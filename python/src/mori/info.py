@@ -75,6 +75,33 @@ def _backends() -> dict[str, dict[str, Any]]:
     return found
 
 
+def _io_backends() -> dict[str, dict[str, Any]]:
+    """Each way to move bytes between engines, tried with one engine."""
+    from mori.io import BackendType, IOEngine, IOEngineConfig, set_log_level
+
+    set_log_level("off")
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        engine = IOEngine("mori-info", IOEngineConfig("127.0.0.1"))
+    except MoriError as error:
+        names = (kind.name for kind in BackendType if kind is not BackendType.Unknown)
+        return {name: {"viable": False, "reason": str(error)} for name in names}
+    with engine:
+        for kind in BackendType:
+            if kind is BackendType.Unknown:
+                continue
+            try:
+                engine.create_backend(kind)
+                found[kind.name] = {"viable": True, "reason": engine.backend_stats(kind).reason}
+            except MoriError as error:
+                found[kind.name] = {
+                    "viable": False,
+                    "status": error.status_name,
+                    "reason": str(error),
+                }
+    return found
+
+
 def _default_backend() -> dict[str, str]:
     """What a context gets that names no back end, in a process like this one."""
     named = os.environ.get("MORI_BACKEND", "")
@@ -121,6 +148,7 @@ def gather() -> dict[str, Any]:
         "mori": mori.__version__,
         "libraries": libraries,
         "backends": _backends() if libraries["shmem"]["loaded"] else {},
+        "io_backends": _io_backends() if libraries["io"]["loaded"] else {},
         "default_backend": _default_backend(),
         "memory": _memory(),
         "environment": {k: v for k, v in sorted(os.environ.items()) if k.startswith("MORI_")},
@@ -158,6 +186,11 @@ def _print(report: dict[str, Any]) -> None:
             print(f"  {name:7s} not viable: {one['reason']} ({one['status']})")
     default = report["default_backend"]
     print(f"  default {default['name']} ({default['reason']})")
+    if report["io_backends"]:
+        print("io, backends of transfers")
+    for name, one in report["io_backends"].items():
+        state = "viable" if one["viable"] else "not viable"
+        print(f"  {name:7s} {state}{': ' * bool(one['reason'])}{one['reason']}")
     memory = report["memory"]
     heap = report["environment"].get("MORI_SHMEM_HEAP_SIZE")
     print("memory")

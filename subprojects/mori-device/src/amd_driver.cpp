@@ -108,4 +108,6 @@ base::result<const calls*> driver(std::span<const char* const> names) {
   return static_cast<const calls*>(table.get());
 }
 
+bool is_loaded(std::span<const char* const> names) { return find_loaded(names).handle != nullptr; }
+
 }  // namespace mori::device::amd

@@ -135,6 +135,8 @@ inline constexpr size_t most_properties_bytes = 4096;  // 792 in 5, 1472 in 6 an
   X(hipMemMap, false, void*, size_t, size_t, void*, unsigned long long)                   \
   X(hipMemUnmap, false, void*, size_t)                                                    \
   X(hipMemSetAccess, false, void*, size_t, const access*, size_t)                         \
+  X(hipMemGetAddressRange, true, void**, size_t*, void*)                                  \
+  X(hipMemRetainAllocationHandle, false, void**, void*)                                   \
   X(hipIpcGetMemHandle, true, ipc_memory*, void*)                                         \
   X(hipIpcOpenMemHandle, true, void**, ipc_memory, unsigned)                              \
   X(hipIpcCloseMemHandle, true, void*)                                                    \
@@ -187,6 +189,7 @@ inline constexpr const char* libraries[] = {"libamdhip64.so.7", "libamdhip64.so.
 // Opens the library once per process and fills the table. One that the process has loaded already
 // comes first, then the names in their order. The failure says what was tried.
 // `names` is for tests.
+bool is_loaded(std::span<const char* const> names = libraries);
 base::result<const calls*> driver(std::span<const char* const> names = libraries);
 
 }  // namespace mori::device::amd

@@ -85,6 +85,25 @@ base::result<std::shared_ptr<gpu>> amd_gpu::current(std::span<const char* const>
   return gpu_of_context(&hip->contexts[ordinal], [&] { return make(*hip, ordinal); });
 }
 
+base::result<std::shared_ptr<gpu>> amd_gpu::at(int32_t ordinal,
+                                               std::span<const char* const> names) {
+  MORI_TRY(const amd::calls* hip, amd::driver(names));
+  MORI_TRY(const int count, count_devices(*hip));
+  if (ordinal < 0 || ordinal >= count)
+    return base::fail(MORI_E_INVALID, "device {} is outside 0 .. {}", ordinal, count - 1);
+  return gpu_of_context(&hip->contexts[ordinal], [&] { return make(*hip, ordinal); });
+}
+
+base::result<int32_t> amd_gpu::find(const std::array<uint8_t, 16>& uuid,
+                                    std::span<const char* const> names) {
+  MORI_TRY(const amd::calls* hip, amd::driver(names));
+  MORI_TRY(const int count, count_devices(*hip));
+  for (int32_t ordinal = 0; ordinal < count; ++ordinal)
+    if (uuid_of(*hip, ordinal) == uuid) return ordinal;
+  return base::fail(MORI_E_NOT_FOUND, "this process does not see that device, only {} other{}",
+                    count, count == 1 ? "" : "s");
+}
+
 base::result<std::shared_ptr<gpu>> amd_gpu::open(std::span<const char* const> names) {
   MORI_TRY(const amd::calls* hip, amd::driver(names));
   MORI_TRY(const int ordinal, current_device(*hip));
@@ -114,7 +133,7 @@ base::status amd_gpu::read_facts() {
   facts_.name = name;
   MORI_TRY(facts_.architecture, read_architecture());
   if (facts_.name.empty()) facts_.name = facts_.architecture;
-  read_uuid();
+  facts_.uuid = uuid_of(hip_, facts_.ordinal);
   size_t bytes = 0;
   MORI_AMD(hipDeviceTotalMem, &bytes, facts_.ordinal);
   facts_.memory_bytes = bytes;
@@ -151,19 +170,21 @@ base::result<std::string> amd_gpu::read_architecture() const {
 }
 
 // The address on the bus where the device has no number of its own: "XX" then, in all of them.
-void amd_gpu::read_uuid() {
-  static_assert(sizeof(amd::uuid) == sizeof facts_.uuid);
+std::array<uint8_t, 16> amd_gpu::uuid_of(const amd::calls& hip, int ordinal) {
+  std::array<uint8_t, 16> made{};
+  static_assert(sizeof(amd::uuid) == sizeof made);
   amd::uuid id{};
   const amd::status outcome =
-      hip_.hipDeviceGetUuid != nullptr ? hip_.hipDeviceGetUuid(&id, facts_.ordinal) : amd::success;
-  settle(outcome);
+      hip.hipDeviceGetUuid != nullptr ? hip.hipDeviceGetUuid(&id, ordinal) : amd::success;
+  settle_with(hip, outcome);
   if (outcome == amd::success && id.bytes[0] != 0 && std::memcmp(id.bytes, "XX", 2) != 0) {
-    std::memcpy(facts_.uuid.data(), id.bytes, sizeof id.bytes);
-    return;
+    std::memcpy(made.data(), id.bytes, sizeof id.bytes);
+    return made;
   }
   char bus[64] = {};
-  settle(hip_.hipDeviceGetPCIBusId(bus, static_cast<int>(sizeof bus - 1), facts_.ordinal));
-  std::copy_n(bus, facts_.uuid.size(), facts_.uuid.begin());
+  settle_with(hip, hip.hipDeviceGetPCIBusId(bus, static_cast<int>(sizeof bus - 1), ordinal));
+  std::copy_n(bus, made.size(), made.begin());
+  return made;
 }
 
 base::result<void*> amd_gpu::create_stream() {
@@ -304,6 +325,16 @@ base::status amd_gpu::launch(void* kernel, shape grid, std::span<void*> argument
 }
 
 base::result<std::shared_ptr<gpu>> current_amd_gpu() { return amd_gpu::current(); }
+
+base::result<std::shared_ptr<gpu>> amd_gpu_at(int32_t ordinal) { return amd_gpu::at(ordinal); }
+
+bool is_amd_loaded() { return amd::is_loaded(); }
+
+base::result<gpu::pointer_facts> locate_on_amd(uint64_t address) {
+  return amd_gpu::locate(address);
+}
+
+base::result<int32_t> find_amd(const std::array<uint8_t, 16>& uuid) { return amd_gpu::find(uuid); }
 
 base::result<std::string> describe_amd() { return amd_gpu::describe(); }
 

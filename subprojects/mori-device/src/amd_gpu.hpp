@@ -17,6 +17,12 @@ class amd_gpu final : public gpu {
   static base::result<std::shared_ptr<gpu>> current(
       std::span<const char* const> names = amd::libraries);
   static base::result<std::string> describe(std::span<const char* const> names = amd::libraries);
+  static base::result<std::shared_ptr<gpu>> at(int32_t ordinal,
+                                               std::span<const char* const> names = amd::libraries);
+  static base::result<int32_t> find(const std::array<uint8_t, 16>& uuid,
+                                    std::span<const char* const> names = amd::libraries);
+  static base::result<pointer_facts> locate(uint64_t address,
+                                            std::span<const char* const> names = amd::libraries);
   // As current(), but an object of its own: for tests that change what the device is.
   static base::result<std::shared_ptr<gpu>> open(std::span<const char* const> names);
 
@@ -43,6 +49,8 @@ class amd_gpu final : public gpu {
   base::result<base::unique_fd> export_dmabuf(uint64_t address, uint64_t bytes) override;
   base::status enable_peer(int32_t ordinal) override;
   base::result<pointer_facts> look_up(uint64_t address) override;
+  base::result<range> allocation_at(uint64_t address) override;
+  base::result<uint64_t> memory_at(uint64_t address) override;
 
   base::result<void*> create_stream() override;
   void destroy_stream(void* stream) override;
@@ -91,7 +99,7 @@ class amd_gpu final : public gpu {
   static base::result<std::shared_ptr<gpu>> make(const amd::calls& hip, int ordinal);
   base::status read_facts();
   base::result<std::string> read_architecture() const;
-  void read_uuid();
+  static std::array<uint8_t, 16> uuid_of(const amd::calls& hip, int ordinal);
   void read_virtual_memory();
   base::result<int> attribute(int which) const;
   amd::allocation allocation_of() const;
@@ -100,8 +108,9 @@ class amd_gpu final : public gpu {
 
   base::failure explain(const char* call, amd::status outcome) const;
   // Takes an error that is no failure, or cannot be reported, off the thread's last one.
-  void settle(amd::status outcome) const {
-    if (outcome != amd::success) hip_.hipGetLastError();
+  void settle(amd::status outcome) const { settle_with(hip_, outcome); }
+  static void settle_with(const amd::calls& hip, amd::status outcome) {
+    if (outcome != amd::success) hip.hipGetLastError();
   }
 
   const amd::calls& hip_;

@@ -272,22 +272,61 @@ base::status amd_gpu::enable_peer(int32_t ordinal) {
   return {};
 }
 
+namespace {
+
 // An address that the driver does not know is an error in 5 and an empty answer since 6.0.
+amd::status ask_driver(const amd::calls& hip, uint64_t address, gpu::pointer_facts& facts) {
+  amd::pointer_attributes found{};
+  const amd::status outcome = hip.hipPointerGetAttributes(&found, pointer_of(address));
+  if (outcome == amd::invalid_value) {
+    hip.hipGetLastError();
+    return amd::success;
+  }
+  if (outcome != amd::success || (found.on_device == nullptr && found.on_host == nullptr))
+    return outcome;
+  facts.is_host = found.on_host != nullptr;
+  facts.is_device = !facts.is_host;
+  facts.ordinal = found.ordinal;
+  return outcome;
+}
+
+}  // namespace
+
 base::result<gpu::pointer_facts> amd_gpu::look_up(uint64_t address) {
   pointer_facts facts;
   if (address == 0) return facts;
   MORI_AMD_SCOPE;
-  amd::pointer_attributes found{};
-  const amd::status outcome = hip_.hipPointerGetAttributes(&found, pointer_of(address));
-  if (outcome != amd::success && outcome != amd::invalid_value)
-    return explain("hipPointerGetAttributes", outcome);
-  settle(outcome);
-  if (outcome != amd::success || (found.on_device == nullptr && found.on_host == nullptr))
-    return facts;
-  facts.is_host = found.on_host != nullptr;
-  facts.is_device = !facts.is_host;
-  facts.ordinal = found.ordinal;
+  const amd::status outcome = ask_driver(hip_, address, facts);
+  if (outcome != amd::success) return explain("hipPointerGetAttributes", outcome);
   return facts;
+}
+
+base::result<gpu::pointer_facts> amd_gpu::locate(uint64_t address,
+                                                 std::span<const char* const> names) {
+  pointer_facts facts;
+  MORI_TRY(const amd::calls* hip, amd::driver(names));
+  const amd::status outcome = address != 0 ? ask_driver(*hip, address, facts) : amd::success;
+  if (outcome == amd::success) return facts;
+  hip->hipGetLastError();
+  return base::fail(MORI_E_OS, "hipPointerGetAttributes: error {}", outcome);
+}
+
+base::result<gpu::range> amd_gpu::allocation_at(uint64_t address) {
+  MORI_AMD_SCOPE;
+  void* start = nullptr;
+  size_t bytes = 0;
+  MORI_AMD(hipMemGetAddressRange, &start, &bytes, pointer_of(address));
+  return range{address_of(start), bytes};
+}
+
+base::result<uint64_t> amd_gpu::memory_at(uint64_t address) {
+  MORI_CHECK(require_virtual_memory());
+  if (hip_.hipMemRetainAllocationHandle == nullptr)
+    return base::fail(MORI_E_UNAVAILABLE, "{} lacks hipMemRetainAllocationHandle", hip_.describe());
+  MORI_AMD_SCOPE;
+  void* made = nullptr;
+  MORI_AMD(hipMemRetainAllocationHandle, &made, pointer_of(address));
+  return address_of(made);
 }
 
 }  // namespace mori::device

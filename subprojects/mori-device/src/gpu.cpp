@@ -47,6 +47,36 @@ base::result<std::shared_ptr<gpu>> gpu::current(int32_t backend) {
   }
 }
 
+base::result<std::shared_ptr<gpu>> gpu::at(int32_t backend, int32_t ordinal) {
+  switch (backend) {
+    case MORI_BACKEND_AMD: return amd_gpu_at(ordinal);
+    case MORI_BACKEND_NVIDIA: return nvidia_gpu_at(ordinal);
+    default: return base::fail(MORI_E_INVALID, "backend {} is no GPU", backend);
+  }
+}
+
+base::result<int32_t> gpu::find(int32_t backend, const std::array<uint8_t, 16>& uuid) {
+  switch (backend) {
+    case MORI_BACKEND_AMD: return find_amd(uuid);
+    case MORI_BACKEND_NVIDIA: return find_nvidia(uuid);
+    default: return base::fail(MORI_E_INVALID, "backend {} is no GPU", backend);
+  }
+}
+
+bool gpu::is_loaded(int32_t backend) {
+  return backend == MORI_BACKEND_AMD      ? is_amd_loaded()
+         : backend == MORI_BACKEND_NVIDIA ? is_nvidia_loaded()
+                                          : false;
+}
+
+base::result<gpu::pointer_facts> gpu::locate(int32_t backend, uint64_t address) {
+  switch (backend) {
+    case MORI_BACKEND_AMD: return locate_on_amd(address);
+    case MORI_BACKEND_NVIDIA: return locate_on_nvidia(address);
+    default: return base::fail(MORI_E_INVALID, "backend {} is no GPU", backend);
+  }
+}
+
 base::result<std::string> gpu::describe(int32_t backend) {
   switch (backend) {
     case MORI_BACKEND_AMD: return describe_amd();

@@ -52,4 +52,8 @@ base::result<const calls*> driver(const char* library) {
   return static_cast<const calls*>(table.get());
 }
 
+bool is_loaded(const char* library) {
+  return dlopen(library, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE) != nullptr;
+}
+
 }  // namespace mori::device::nvidia

@@ -108,6 +108,8 @@ struct ipc_memory {
   X(cuMemMap, true, address, size_t, size_t, memory, unsigned long long)                     \
   X(cuMemUnmap, true, address, size_t)                                                       \
   X(cuMemSetAccess, true, address, size_t, const access*, size_t)                            \
+  X(cuMemGetAddressRange_v2, true, address*, size_t*, address)                               \
+  X(cuMemRetainAllocationHandle, false, memory*, void*)                                      \
   X(cuIpcGetMemHandle, true, ipc_memory*, address)                                           \
   X(cuIpcOpenMemHandle_v2, true, address*, ipc_memory, unsigned)                             \
   X(cuIpcCloseMemHandle, true, address)                                                      \
@@ -144,6 +146,7 @@ struct calls {
 
 // Opens the library once per process and fills the table; initialises the driver. The failure says
 // what was tried. `library` is for tests.
+bool is_loaded(const char* library = "libcuda.so.1");
 base::result<const calls*> driver(const char* library = "libcuda.so.1");
 
 }  // namespace mori::device::nvidia

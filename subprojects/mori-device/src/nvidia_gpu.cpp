@@ -44,11 +44,41 @@ base::result<std::shared_ptr<gpu>> nvidia_gpu::current(const char* library) {
         outcome != nvidia::success)
       return explain_with(*cuda, "cuDevicePrimaryCtxRetain", outcome);
   }
+  return of_context(*cuda, context);
+}
+
+base::result<std::shared_ptr<gpu>> nvidia_gpu::of_context(const nvidia::calls& cuda,
+                                                          void* context) {
   return gpu_of_context(context, [&]() -> base::result<std::shared_ptr<gpu>> {
-    std::shared_ptr<nvidia_gpu> made(new nvidia_gpu(*cuda, context));
+    std::shared_ptr<nvidia_gpu> made(new nvidia_gpu(cuda, context));
     MORI_CHECK(made->read_facts());
     return std::shared_ptr<gpu>(std::move(made));
   });
+}
+
+base::result<std::shared_ptr<gpu>> nvidia_gpu::at(const char* library, int32_t ordinal) {
+  MORI_TRY(const nvidia::calls* cuda, nvidia::driver(library));
+  MORI_TRY(const int count, count_devices(*cuda, library));
+  if (ordinal < 0 || ordinal >= count)
+    return base::fail(MORI_E_INVALID, "device {} is outside 0 .. {}", ordinal, count - 1);
+  void* context = nullptr;
+  if (const auto outcome = cuda->cuDevicePrimaryCtxRetain(&context, ordinal);
+      outcome != nvidia::success)
+    return explain_with(*cuda, "cuDevicePrimaryCtxRetain", outcome);
+  return of_context(*cuda, context);
+}
+
+base::result<int32_t> nvidia_gpu::find(const char* library, const std::array<uint8_t, 16>& uuid) {
+  MORI_TRY(const nvidia::calls* cuda, nvidia::driver(library));
+  MORI_TRY(const int count, count_devices(*cuda, library));
+  for (int32_t ordinal = 0; ordinal < count; ++ordinal) {
+    nvidia::uuid id{};
+    if (const auto outcome = cuda->cuDeviceGetUuid_v2(&id, ordinal); outcome != nvidia::success)
+      return explain_with(*cuda, "cuDeviceGetUuid_v2", outcome);
+    if (std::memcmp(id.bytes, uuid.data(), uuid.size()) == 0) return ordinal;
+  }
+  return base::fail(MORI_E_NOT_FOUND, "this process does not see that device, only {} other{}",
+                    count, count == 1 ? "" : "s");
 }
 
 base::result<std::string> nvidia_gpu::describe(const char* library) {
@@ -234,6 +264,20 @@ base::status nvidia_gpu::launch(void* kernel, shape grid, std::span<void*> argum
 
 base::result<std::shared_ptr<gpu>> current_nvidia_gpu() {
   return nvidia_gpu::current("libcuda.so.1");
+}
+
+base::result<std::shared_ptr<gpu>> nvidia_gpu_at(int32_t ordinal) {
+  return nvidia_gpu::at("libcuda.so.1", ordinal);
+}
+
+bool is_nvidia_loaded() { return nvidia::is_loaded(); }
+
+base::result<gpu::pointer_facts> locate_on_nvidia(uint64_t address) {
+  return nvidia_gpu::locate("libcuda.so.1", address);
+}
+
+base::result<int32_t> find_nvidia(const std::array<uint8_t, 16>& uuid) {
+  return nvidia_gpu::find("libcuda.so.1", uuid);
 }
 
 base::result<std::string> describe_nvidia() { return nvidia_gpu::describe("libcuda.so.1"); }

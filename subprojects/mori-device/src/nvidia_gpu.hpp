@@ -12,6 +12,9 @@ class nvidia_gpu final : public gpu {
  public:
   // The device of the calling thread's context, else device 0.
   static base::result<std::shared_ptr<gpu>> current(const char* library);
+  static base::result<std::shared_ptr<gpu>> at(const char* library, int32_t ordinal);
+  static base::result<int32_t> find(const char* library, const std::array<uint8_t, 16>& uuid);
+  static base::result<pointer_facts> locate(const char* library, uint64_t address);
   static base::result<std::string> describe(const char* library);
 
   base::result<uint64_t> allocate(uint64_t bytes) override;
@@ -37,6 +40,8 @@ class nvidia_gpu final : public gpu {
   base::result<base::unique_fd> export_dmabuf(uint64_t address, uint64_t bytes) override;
   base::status enable_peer(int32_t ordinal) override;
   base::result<pointer_facts> look_up(uint64_t address) override;
+  base::result<range> allocation_at(uint64_t address) override;
+  base::result<uint64_t> memory_at(uint64_t address) override;
 
   base::result<void*> create_stream() override;
   void destroy_stream(void* stream) override;
@@ -61,6 +66,7 @@ class nvidia_gpu final : public gpu {
   base::status launch(void* kernel, shape grid, std::span<void*> arguments, void* stream) override;
 
  private:
+  static base::result<std::shared_ptr<gpu>> of_context(const nvidia::calls& cuda, void* context);
   nvidia_gpu(const nvidia::calls& cuda, void* context) : cuda_(cuda), context_(context) {}
   base::status read_facts();
   base::result<int> attribute(int which) const;

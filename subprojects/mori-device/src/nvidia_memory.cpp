@@ -167,20 +167,63 @@ base::status nvidia_gpu::enable_peer(int32_t ordinal) {
   return explain("cuCtxEnablePeerAccess", outcome);
 }
 
+namespace {
+
+// The call that failed, where one did.
+struct looked_up {
+  gpu::pointer_facts facts;
+  const char* call = nullptr;
+  nvidia::status outcome = nvidia::success;
+};
+
+looked_up ask_driver(const nvidia::calls& cuda, uint64_t address) {
+  looked_up made;
+  int type = 0, ordinal = -1;
+  made.outcome = cuda.cuPointerGetAttribute(&type, nvidia::pointer_memory_type, address);
+  if (made.outcome == nvidia::success) {
+    made.facts.is_host = type == nvidia::memory_type_host;
+    made.facts.is_device = !made.facts.is_host;
+    made.outcome = cuda.cuPointerGetAttribute(&ordinal, nvidia::pointer_ordinal, address);
+    made.facts.ordinal = ordinal;
+  } else if (made.outcome == nvidia::invalid_value) {
+    made.outcome = nvidia::success;  // ordinary host memory is no address that the driver knows
+  }
+  if (made.outcome != nvidia::success) made.call = "cuPointerGetAttribute";
+  return made;
+}
+
+}  // namespace
+
 base::result<gpu::pointer_facts> nvidia_gpu::look_up(uint64_t address) {
   const scope here(*this);
-  pointer_facts facts;
-  int type = 0, ordinal = -1;
-  const nvidia::status outcome =
-      cuda_.cuPointerGetAttribute(&type, nvidia::pointer_memory_type, address);
-  // Ordinary host memory is no address that the driver knows.
-  if (outcome == nvidia::invalid_value) return facts;
-  if (outcome != nvidia::success) return explain("cuPointerGetAttribute", outcome);
-  facts.is_host = type == nvidia::memory_type_host;
-  facts.is_device = !facts.is_host;
-  MORI_NVIDIA(cuPointerGetAttribute, &ordinal, nvidia::pointer_ordinal, address);
-  facts.ordinal = ordinal;
-  return facts;
+  const looked_up found = ask_driver(cuda_, address);
+  if (found.call != nullptr) return explain(found.call, found.outcome);
+  return found.facts;
+}
+
+base::result<gpu::pointer_facts> nvidia_gpu::locate(const char* library, uint64_t address) {
+  MORI_TRY(const nvidia::calls* cuda, nvidia::driver(library));
+  const looked_up found = ask_driver(*cuda, address);
+  if (found.call != nullptr)
+    return base::fail(MORI_E_OS, "{}: error {}", found.call, found.outcome);
+  return found.facts;
+}
+
+base::result<gpu::range> nvidia_gpu::allocation_at(uint64_t address) {
+  const scope here(*this);
+  nvidia::address start = 0;
+  size_t bytes = 0;
+  MORI_NVIDIA(cuMemGetAddressRange_v2, &start, &bytes, address);
+  return range{start, bytes};
+}
+
+base::result<uint64_t> nvidia_gpu::memory_at(uint64_t address) {
+  if (cuda_.cuMemRetainAllocationHandle == nullptr)
+    return base::fail(MORI_E_UNAVAILABLE, "the driver lacks cuMemRetainAllocationHandle");
+  const scope here(*this);
+  nvidia::memory made = 0;
+  MORI_NVIDIA(cuMemRetainAllocationHandle, &made, reinterpret_cast<void*>(address));
+  return uint64_t{made};
 }
 
 }  // namespace mori::device

@@ -17,14 +17,14 @@ status hipExtMallocWithFlags(void** made, size_t bytes, unsigned flags) {
   if (flags != device_fine_grained && !(flags == device_uncached && knows_uncached))
     return done(false);
   return give(made,
-              the_world().allocate(
+              the_world().allocate_shared(
                   flags == device_uncached ? "uncached memory" : "fine-grained memory", bytes));
 }
 
 status hipFree(void* pointer) {
   FAKE_CALL(hipFree, gives_back);
-  return done(the_world().free("uncached memory", number(pointer)) ||
-              the_world().free("fine-grained memory", number(pointer)));
+  return done(the_world().free_shared("uncached memory", number(pointer)) ||
+              the_world().free_shared("fine-grained memory", number(pointer)));
 }
 
 status hipHostMalloc(void** made, size_t bytes, unsigned flags) {
@@ -59,11 +59,13 @@ status hipHostGetDevicePointer(void** seen, void* pointer, unsigned) {
 status hipPointerGetAttributes(pointer_attributes* found, const void* pointer) {
   FAKE_CALL(hipPointerGetAttributes, step);
   const uint64_t address = number(pointer);
+  const uint64_t start = the_world().range_at(address).first;
   const bool is_host =
-      the_world().lives("host memory", address) || the_world().lives("registered memory", address);
-  const bool is_device = the_world().lives("uncached memory", address) ||
-                         the_world().lives("fine-grained memory", address) ||
-                         the_world().lives("mapping", address);
+      the_world().lives("host memory", start) || the_world().lives("registered memory", address);
+  const bool is_device = the_world().lives("uncached memory", start) ||
+                         the_world().lives("fine-grained memory", start) ||
+                         the_world().lives("mapping", start) ||
+                         the_world().lives("opened handle", start);
   *found = {};
   found->ordinal = is_host || is_device ? here().device : -1;
   if (is_host || is_device) found->on_device = const_cast<void*>(pointer);
@@ -160,21 +162,37 @@ status hipMemGetHandleForAddressRange(void* descriptor, void* address, size_t, i
 status hipIpcGetMemHandle(ipc_memory* made, void* address) {
   FAKE_CALL(hipIpcGetMemHandle, step);
   *made = {};
-  std::memcpy(made->reserved, &address, sizeof address);
-  return done(the_world().lives("uncached memory", number(address)) ||
-              the_world().lives("fine-grained memory", number(address)));
+  return done(the_world().export_handle(number(address), made->reserved));
 }
 
 status hipIpcOpenMemHandle(void** made, ipc_memory given, unsigned flags) {
   FAKE_CALL(hipIpcOpenMemHandle, step);
   if (flags != (FAKE_HIP_VERSION >= 60000000 ? 1u : 0u)) return done(false);
-  std::memcpy(made, given.reserved, sizeof *made);
-  return done(*made != nullptr && the_world().begin("opened handle", number(*made)));
+  *made = reinterpret_cast<void*>(the_world().open_handle(given.reserved));
+  return done(*made != nullptr);
 }
 
 status hipIpcCloseMemHandle(void* address) {
   FAKE_CALL(hipIpcCloseMemHandle, gives_back);
-  return done(the_world().end("opened handle", number(address)));
+  return done(the_world().close_handle(number(address)));
 }
+
+// --- What lies where.
+
+status hipMemGetAddressRange(void** start, size_t* bytes, void* given) {
+  FAKE_CALL(hipMemGetAddressRange, step);
+  const auto found = the_world().range_at(number(given));
+  *start = reinterpret_cast<void*>(found.first);
+  *bytes = found.second;
+  return done(found.second != 0);
+}
+
+#if FAKE_HIP_VERSION >= 50200000
+status hipMemRetainAllocationHandle(void** made, void* given) {
+  FAKE_CALL(hipMemRetainAllocationHandle, step);
+  *made = reinterpret_cast<void*>(the_world().memory_at(number(given)));
+  return done(*made != nullptr);
+}
+#endif
 
 }  // namespace mori::device::amd

@@ -11,12 +11,12 @@ using namespace fake;
 
 status cuMemAlloc_v2(address* made, size_t bytes) {
   FAKE_CALL(cuMemAlloc_v2, step);
-  return give(made, the_world().allocate("device memory", bytes));
+  return give(made, the_world().allocate_shared("device memory", bytes));
 }
 
 status cuMemFree_v2(address given) {
   FAKE_CALL(cuMemFree_v2, gives_back);
-  return done(the_world().free("device memory", given));
+  return done(the_world().free_shared("device memory", given));
 }
 
 status cuMemHostAlloc(void** made, size_t bytes, unsigned flags) {
@@ -49,10 +49,12 @@ status cuMemHostGetDevicePointer_v2(address* seen, void* pointer, unsigned) {
 
 status cuPointerGetAttribute(void* value, int which, address given) {
   FAKE_CALL(cuPointerGetAttribute, step);
+  const uint64_t start = the_world().range_at(given).first;
   const bool is_host =
-      the_world().lives("host memory", given) || the_world().lives("registered memory", given);
-  const bool is_device =
-      the_world().lives("device memory", given) || the_world().lives("mapping", given);
+      the_world().lives("host memory", start) || the_world().lives("registered memory", given);
+  const bool is_device = the_world().lives("device memory", start) ||
+                         the_world().lives("mapping", start) ||
+                         the_world().lives("opened handle", start);
   if (!is_host && !is_device) return invalid_value;
   const int type = is_host ? memory_type_host : 2;
   std::memcpy(value, which == pointer_memory_type ? &type : &here().device, sizeof type);
@@ -149,20 +151,35 @@ status cuMemGetHandleForAddressRange(void* descriptor, address given, size_t, in
 status cuIpcGetMemHandle(ipc_memory* made, address given) {
   FAKE_CALL(cuIpcGetMemHandle, step);
   *made = {};
-  std::memcpy(made->reserved, &given, sizeof given);
-  return done(the_world().lives("device memory", given));
+  return done(the_world().export_handle(given, made->reserved));
 }
 
 status cuIpcOpenMemHandle_v2(address* made, ipc_memory given, unsigned flags) {
   FAKE_CALL(cuIpcOpenMemHandle_v2, step);
   if (flags != ipc_lazy_peer_access) return invalid_value;
-  std::memcpy(made, given.reserved, sizeof *made);
-  return done(*made != 0 && the_world().begin("opened handle", *made));
+  *made = the_world().open_handle(given.reserved);
+  return done(*made != 0);
 }
 
 status cuIpcCloseMemHandle(address given) {
   FAKE_CALL(cuIpcCloseMemHandle, gives_back);
-  return done(the_world().end("opened handle", given));
+  return done(the_world().close_handle(given));
+}
+
+// --- What lies where.
+
+status cuMemGetAddressRange_v2(address* start, size_t* bytes, address given) {
+  FAKE_CALL(cuMemGetAddressRange_v2, step);
+  const auto found = the_world().range_at(given);
+  *start = found.first;
+  *bytes = found.second;
+  return done(found.second != 0);
+}
+
+status cuMemRetainAllocationHandle(memory* made, void* given) {
+  FAKE_CALL(cuMemRetainAllocationHandle, step);
+  *made = the_world().memory_at(number(given));
+  return done(*made != 0);
 }
 
 }  // namespace mori::device::nvidia

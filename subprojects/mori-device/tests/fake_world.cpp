@@ -1,6 +1,7 @@
 // fake_world.cpp - see fake_world.hpp.
 #include "fake_world.hpp"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -39,13 +40,102 @@ uint64_t world::allocate(const char* kind, uint64_t bytes) {
   void* const made = std::aligned_alloc(
       least_alignment, bytes / least_alignment * least_alignment + least_alignment);
   std::memset(made, garbage, bytes);
+  range_bytes[reinterpret_cast<uintptr_t>(made)] = bytes;
   begin(kind, reinterpret_cast<uintptr_t>(made));
   return reinterpret_cast<uintptr_t>(made);
 }
 
 bool world::free(const char* kind, uint64_t address) {
   if (!end(kind, address)) return false;
+  range_bytes.erase(address);
   std::free(reinterpret_cast<void*>(address));
+  return true;
+}
+
+std::pair<uint64_t, uint64_t> world::range_at(uint64_t address) const {
+  auto next = range_bytes.upper_bound(address);
+  if (next == range_bytes.begin()) return {};
+  --next;
+  if (address - next->first >= next->second) return {};
+  return *next;
+}
+
+uint64_t world::memory_at(uint64_t address) {
+  const auto found = mapped_files.find(range_at(address).first);
+  return found != mapped_files.end() && lives("mapping", found->first)
+             ? import_memory(found->second)
+             : 0;
+}
+
+namespace {
+struct shared_handle {
+  int process;
+  int file;
+  uint64_t address, bytes;
+};
+void* map_file(int file, uint64_t bytes) {
+  void* const made = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  return made == MAP_FAILED ? nullptr : made;
+}
+}  // namespace
+
+uint64_t world::allocate_shared(const char* kind, uint64_t bytes) {
+  if (bytes == 0 || bytes > set.most_bytes) return 0;
+  const int file = ::memfd_create("fake memory", MFD_CLOEXEC);
+  if (file < 0 || ::ftruncate(file, static_cast<off_t>(bytes)) != 0) return 0;
+  void* const made = map_file(file, bytes);
+  if (made == nullptr) return 0;
+  std::memset(made, garbage, bytes);
+  const auto address = reinterpret_cast<uintptr_t>(made);
+  range_bytes[address] = bytes;
+  mapped_files[address] = file;
+  begin(kind, address);
+  return address;
+}
+
+bool world::free_shared(const char* kind, uint64_t address) {
+  if (!end(kind, address)) return false;
+  ::munmap(reinterpret_cast<void*>(address), range_bytes[address]);
+  ::close(mapped_files[address]);
+  range_bytes.erase(address);
+  mapped_files.erase(address);
+  return true;
+}
+
+bool world::export_handle(uint64_t address, char* handle) const {
+  const auto found = mapped_files.find(address);
+  if (found == mapped_files.end() || lives("mapping", address)) return false;
+  const shared_handle made{::getpid(), found->second, address, range_bytes.at(address)};
+  std::memcpy(handle, &made, sizeof made);
+  return true;
+}
+
+// Within one process the address serves, which the drivers refuse; tests of one process need it.
+uint64_t world::open_handle(const char* handle) {
+  shared_handle given{};
+  std::memcpy(&given, handle, sizeof given);
+  if (given.process == ::getpid()) {
+    if (!range_bytes.contains(given.address)) return 0;
+    return begin("opened handle", given.address) ? given.address : 0;
+  }
+  const std::string path =
+      "/proc/" + std::to_string(given.process) + "/fd/" + std::to_string(given.file);
+  const int file = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (file < 0) return 0;
+  void* const made = map_file(file, given.bytes);
+  ::close(file);
+  if (made == nullptr) return 0;
+  const auto address = reinterpret_cast<uintptr_t>(made);
+  range_bytes[address] = given.bytes;
+  begin("opened handle", address);
+  return address;
+}
+
+bool world::close_handle(uint64_t address) {
+  if (!end("opened handle", address)) return false;
+  if (mapped_files.contains(address)) return true;
+  ::munmap(reinterpret_cast<void*>(address), range_bytes[address]);
+  range_bytes.erase(address);
   return true;
 }
 
@@ -99,9 +189,13 @@ bool world::release(uint64_t address, uint64_t bytes) {
 
 bool world::map(uint64_t address, uint64_t bytes, uint64_t memory) {
   if (!lives("memory", memory) || address % granule != 0) return false;
-  return ::mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
-                static_cast<int>(memory - 1), 0) != MAP_FAILED &&
-         begin("mapping", address);
+  if (::mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE, MAP_SHARED | MAP_FIXED,
+             static_cast<int>(memory - 1), 0) == MAP_FAILED ||
+      !begin("mapping", address))
+    return false;
+  range_bytes[address] = bytes;
+  mapped_files[address] = ::dup(static_cast<int>(memory - 1));  // a mapping keeps its memory
+  return true;
 }
 
 bool world::allow(uint64_t address, uint64_t bytes) {
@@ -110,8 +204,11 @@ bool world::allow(uint64_t address, uint64_t bytes) {
 }
 
 bool world::unmap(uint64_t address, uint64_t bytes) {
-  return end("mapping", address) &&
-         ::mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE,
+  if (!end("mapping", address)) return false;
+  ::close(mapped_files[address]);
+  mapped_files.erase(address);
+  range_bytes.erase(address);
+  return ::mmap(reinterpret_cast<void*>(address), bytes, PROT_NONE,
                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
 }
 

@@ -81,6 +81,8 @@ struct world {
   std::mutex lock;                                   // held during a call
   std::set<std::string> kernels;                     // interned names
   std::map<uint64_t, uint64_t> reserved_bytes;
+  std::map<uint64_t, uint64_t> range_bytes;  // of allocations and mappings
+  std::map<uint64_t, int> mapped_files;      // of mappings and shared allocations
 
   // Counts a call; returns the error that it shall fail with, 0 for none.
   int enter(const char* name, rule how, const thread_state& here);
@@ -91,9 +93,18 @@ struct world {
   // 0: no memory. Filled with garbage.
   uint64_t allocate(const char* kind, uint64_t bytes);
   bool free(const char* kind, uint64_t address);
+  // As allocate(), but other processes can open it by a handle of 64 bytes.
+  uint64_t allocate_shared(const char* kind, uint64_t bytes);
+  bool free_shared(const char* kind, uint64_t address);
+  bool export_handle(uint64_t address, char* handle) const;  // of a start of a shared allocation
+  uint64_t open_handle(const char* handle);                  // 0: nothing is there
+  bool close_handle(uint64_t address);
+  // What was allocated or mapped around an address: its start and size, {0, 0} where nothing was.
+  std::pair<uint64_t, uint64_t> range_at(uint64_t address) const;
 
   uint64_t create_memory(uint64_t bytes);  // a handle
   bool release_memory(uint64_t memory);
+  uint64_t memory_at(uint64_t address);    // another handle of what is mapped there, 0: nothing
   int export_memory(uint64_t memory);      // a descriptor, -1
   uint64_t import_memory(int descriptor);  // 0: it is none
   uint64_t reserve(uint64_t bytes, uint64_t alignment);

@@ -17,6 +17,9 @@ struct subject {
   std::string name;
   fake::driver fake;
   std::function<base::result<std::shared_ptr<device::gpu>>()> current;
+  std::function<base::result<std::shared_ptr<device::gpu>>(int32_t)> at;
+  std::function<base::result<int32_t>(const std::array<uint8_t, 16>&)> find;
+  std::function<base::result<device::gpu::pointer_facts>(uint64_t)> locate;
   // What is different in each.
   int32_t backend;
   const char* architecture;

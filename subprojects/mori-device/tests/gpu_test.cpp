@@ -77,6 +77,8 @@ base::status use_sharing(const session& in, const std::shared_ptr<gpu>& on) {
   MORI_TRY(const uint64_t opened, seen(in, on->import_ipc(handle)));
   const at_exit close{[&] { on->close_ipc(opened); }};
   CHECK(opened == buffer.address());
+  MORI_TRY(const gpu::range whole, seen(in, on->allocation_at(buffer.address() + 4095)));
+  CHECK((whole.address == buffer.address() && whole.bytes == 4096));
   if (on->facts().exports_dmabuf) {
     MORI_TRY(const base::unique_fd exported, seen(in, on->export_dmabuf(buffer.address(), 4096)));
     CHECK(exported.get() > 2);
@@ -98,6 +100,12 @@ base::status use_virtual_memory(const session& in, const std::shared_ptr<gpu>& o
   CHECK(same.address() != mine.address());
   std::memcpy(reinterpret_cast<char*>(mine.address()), "told", 5);
   CHECK(std::string_view(reinterpret_cast<char*>(same.address())) == "told");
+  MORI_TRY(const gpu::range whole, seen(in, on->allocation_at(mine.address() + 77)));
+  CHECK((whole.address == mine.address() && whole.bytes == fake::granule));
+  MORI_TRY(const uint64_t memory, seen(in, on->memory_at(mine.address() + 77)));
+  const at_exit release{[&] { on->release_memory(memory); }};
+  MORI_TRY(const base::unique_fd again, seen(in, on->export_memory(memory)));
+  CHECK(again.get() > 2);
   return {};
 }
 
@@ -219,6 +227,81 @@ TEST_CASE("gpu: whichever call fails is named, and nothing leaks") {
       CHECK(open_descriptors() == before);
     }
     CHECK(step > 40);
+  }
+}
+
+TEST_CASE("gpu: what lies at an address, and what does not") {
+  for (subject* each : subjects()) {
+    CAPTURE(each->name);
+    session in(*each);
+    const auto on = in.open();
+    int stranger = 0;
+    CHECK(!on->allocation_at(address_of(&stranger)));
+    in.check_thread();
+    // No virtual memory, though it is the device's.
+    const auto plain = device_buffer::allocate(on, 4096);
+    REQUIRE(plain);
+    CHECK(!on->memory_at(plain->address()));
+    CHECK(!on->allocation_at(plain->address() + 4096));
+    CHECK(!on->export_ipc(plain->address() + 256));
+    in.check_thread();
+  }
+}
+
+TEST_CASE("gpu: devices by number and by UUID") {
+  for (subject* each : subjects()) {
+    CAPTURE(each->name);
+    session in(*each);
+    const auto on = in.open();
+    const auto same = each->at(1);
+    REQUIRE_MESSAGE(same, same.error().text);
+    CHECK(*same == on);
+    for (const int32_t ordinal : {-1, 2, INT32_MAX}) {
+      const auto none = each->at(ordinal);
+      REQUIRE(!none);
+      CHECK(none.error().status == MORI_E_INVALID);
+      CHECK(none.error().text == fmt::format("device {} is outside 0 .. 1", ordinal));
+    }
+    auto uuid = on->facts().uuid;
+    const auto found = each->find(uuid);
+    REQUIRE_MESSAGE(found, found.error().text);
+    CHECK(*found == 1);
+    uuid[15] = 'z';
+    const auto missing = each->find(uuid);
+    REQUIRE(!missing);
+    CHECK(missing.error().status == MORI_E_NOT_FOUND);
+    CHECK(missing.error().text == "this process does not see that device, only 2 others");
+    // Asking for a UUID needs no context, so it takes none.
+    in.world().seen.misplaced.clear();
+    in.world().seen.unrelaxed.clear();
+    in.check_thread();
+  }
+}
+
+TEST_CASE("gpu: where an address lies, without a device") {
+  for (subject* each : subjects()) {
+    CAPTURE(each->name);
+    session in(*each);
+    const auto on = in.open();
+    const auto buffer = device_buffer::allocate(on, 4096);
+    REQUIRE(buffer);
+    const auto contexts = in.world().seen.counts["cuDevicePrimaryCtxRetain"];
+    const auto inside = each->locate(buffer->address() + 4095);
+    REQUIRE_MESSAGE(inside, inside.error().text);
+    CHECK((inside->is_device && !inside->is_host));
+    int stranger = 0;
+    const auto none = each->locate(address_of(&stranger));
+    REQUIRE(none);
+    CHECK((!none->is_device && !none->is_host && none->ordinal == -1));
+    CHECK(in.world().seen.counts["cuDevicePrimaryCtxRetain"] == contexts);
+    in.world().set.faults["cuPointerGetAttribute"] = 999;
+    in.world().set.faults["hipPointerGetAttributes"] = 999;
+    const auto failed = each->locate(buffer->address());
+    REQUIRE(!failed);
+    CHECK(failed.error().text.ends_with(": error 999"));
+    in.world().set.faults.clear();
+    in.world().seen.misplaced.clear();  // on whichever device is current
+    in.world().seen.unrelaxed.clear();
   }
 }
 

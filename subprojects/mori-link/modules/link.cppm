@@ -3,6 +3,7 @@
 module;
 #include <mori/link/bytes.hpp>
 #include <mori/link/group.hpp>
+#include <mori/link/handover.hpp>
 #include <mori/link/handshake.hpp>
 #include <mori/link/segment.hpp>
 #include <mori/link/tcp/address.hpp>
@@ -20,14 +21,19 @@ using mori::link::byte_span;
 using mori::link::byte_vector;
 using mori::link::byte_writer;
 using mori::link::connection_purpose;
+using mori::link::desk_address;
 using mori::link::fresh_nonce;
 using mori::link::group;
 using mori::link::group_fault;
 using mori::link::group_options;
+using mori::link::handed;
+using mori::link::handover_desk;
+using mori::link::handover_visit;
 using mori::link::handshake;
 using mori::link::handshake_options;
 using mori::link::hello;
 using mori::link::make_unique_id;
+using mori::link::max_handover_bytes;
 using mori::link::peer_link;
 using mori::link::place;
 using mori::link::segment;

@@ -1,39 +1,21 @@
 """One PE of the demonstration: reads its job from standard input, reports on standard output.
 
-Protocol, one JSON object a line: in comes the job, then (PEs other than 0) the unique id; out go
-{"phase": ...}, from PE 0 {"unique_id": ...}, and at the end {"result": ...} or {"error": ...}.
-Standard input stays open for the whole run: when it closes, the starter is gone and so is this
-process. Output rows go to the memory file `output_fd`, at this PE's place.
+The protocol is in group.py; PE 0 shares the unique id, the others hear it. Standard input stays
+open for the whole run: when it closes, the starter is gone and so is this process. Output rows go
+to the memory file `output_fd`, at this PE's place.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import threading
 import time
 from typing import Any
 
 import numpy as np
 
 from mori.demo import model
-
-
-def _say(**fields: Any) -> None:
-    # One write of one line: the reader may be looking at any moment.
-    os.write(1, (json.dumps(fields) + "\n").encode())
-
-
-def _leave_with_starter() -> None:
-    """Ends this process when its starter is gone, whatever the main thread waits for."""
-
-    def watch() -> None:
-        while sys.stdin.buffer.read(1):
-            """Nothing more is ever sent."""
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+from mori.demo.group import hear, leave_with_starter, say
 
 
 def _run_experts(
@@ -105,13 +87,13 @@ def _layer(job: dict[str, Any], context: Any) -> dict[str, Any]:
     per_rank = model.EXPERTS // job["pes"]
     first = job["pe"] * per_rank
     own = [model.expert(number, seed) for number in range(first, first + per_rank)]
-    _say(phase="has tokens, routing and experts")
+    say(phase="has tokens, routing and experts")
 
     op = _operator(job, context)
     out, _, _, _, count = op.dispatch(tokens, weights, None, experts)
     op.combine(out[: int(count[0])].copy(), None, experts)
     context.barrier_all()
-    _say(phase="warmed up")
+    say(phase="warmed up")
 
     start = time.perf_counter()
     out, got_weights, _, got_experts, count = op.dispatch(
@@ -129,7 +111,7 @@ def _layer(job: dict[str, Any], context: Any) -> dict[str, Any]:
         out[:received], got_experts[:received], got_weights[:received], first, own
     )
     computed = time.perf_counter()
-    _say(phase="ran its experts")
+    say(phase="ran its experts")
     context.barrier_all()
     ready = time.perf_counter()
     result, _ = op.combine(outputs, None, experts)
@@ -154,16 +136,16 @@ def row_bytes() -> int:
 
 
 def main() -> int:
-    job = json.loads(sys.stdin.buffer.readline())
+    job = hear()
     try:
         from mori.shmem import Context
 
         unique_id = Context.unique_id() if job["pe"] == 0 else None
         if unique_id is not None:
-            _say(unique_id=unique_id.hex())
+            say(share=unique_id.hex())
         else:
-            unique_id = bytes.fromhex(json.loads(sys.stdin.buffer.readline())["unique_id"])
-        _leave_with_starter()
+            unique_id = bytes.fromhex(hear()["share"])
+        leave_with_starter()
         with Context(
             unique_id,
             job["pe"],
@@ -173,12 +155,12 @@ def main() -> int:
             bootstrap_timeout_s=job["timeout_s"],
             wait_timeout_s=job["timeout_s"],
         ) as context:
-            _say(phase="joined")
+            say(phase="joined")
             result = _layer(job, context)
-        _say(result=result)
+        say(result=result)
     except Exception as error:
         second_hand = type(error).__name__ in ("PeerDeadError", "AbortedError")
-        _say(error=f"{type(error).__name__}: {error}", second_hand=second_hand)
+        say(error=f"{type(error).__name__}: {error}", second_hand=second_hand)
         return 1
     return 0
 

@@ -1,184 +1,28 @@
-"""Starts the PEs of the demonstration, watches them, and judges what they computed.
+"""Runs both parts of the demonstration and judges them.
 
-Every PE is a process with a deadline; the first that fails ends the run with its message, and none
-is left behind. Outputs come back in an anonymous memory file, so that nothing is left on disk
-either. Each output row is then compared with model.Reference.
+First the PEs (pe.py): outputs come back in an anonymous memory file, so that nothing is left on
+disk, and each row is compared with model.Reference. Then the KV cache of the text moves between two
+engines: kv_run.py. group.py starts the processes and watches them.
 """
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import json
 import os
-import selectors
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mori.demo import ONE_BLAS_THREAD, model, pe
+from mori.demo import kv, kv_run, model, pe
+from mori.demo.group import DemoError, Group
 
 _BLOCK = 256  # unique words compared at a time; bounds the memory of the comparison
-
-
-class DemoError(Exception):
-    """The run failed; the message is for the user."""
-
-
-@dataclass
-class _Child:
-    """A PE process and what it has said so far."""
-
-    pe: int
-    process: subprocess.Popen[bytes]
-    lines: bytes = b""
-    errors: bytes = b""
-    result: dict[str, Any] | None = None
-    problem: str | None = None
-    second_hand: bool = False
-    open_pipes: int = 2
-    phases: list[str] = field(default_factory=list)
-
-
-class _Group:
-    """All PEs of one run."""
-
-    def __init__(self, jobs: list[dict[str, Any]], timeout_s: float) -> None:
-        self._deadline = time.monotonic() + timeout_s
-        self._timeout_s = timeout_s
-        self._selector = selectors.DefaultSelector()
-        self._children: list[_Child] = []
-        self._phase_counts: dict[str, int] = {}
-        # One PE is one core's worth of work: more threads per PE only fight each other.
-        environment = {**os.environ, **ONE_BLAS_THREAD}
-        for job in jobs:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "mori.demo.pe"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=[job["output_fd"]],
-                env=environment,
-            )
-            child = _Child(job["pe"], process)
-            self._children.append(child)
-            for pipe, name in ((process.stdout, "stdout"), (process.stderr, "stderr")):
-                assert pipe is not None
-                os.set_blocking(pipe.fileno(), False)
-                self._selector.register(pipe, selectors.EVENT_READ, (child, name))
-            self._tell(child, job)
-
-    @staticmethod
-    def _tell(child: _Child, message: dict[str, Any]) -> None:
-        assert child.process.stdin is not None
-        try:
-            child.process.stdin.write((json.dumps(message) + "\n").encode())
-            child.process.stdin.flush()
-        except BrokenPipeError:
-            """It died at once; its exit is noticed and reported by watch()."""
-
-    def watch(self, progress: Callable[[str], None]) -> list[dict[str, Any]]:
-        """Until all PEs are done; returns their results. DemoError on the first failure."""
-        while any(child.open_pipes for child in self._children):
-            left = self._deadline - time.monotonic()
-            if left <= 0:
-                raise DemoError(self._overdue())
-            for key, _ in self._selector.select(left):
-                child, name = key.data
-                self._read(child, name, key.fileobj, progress)
-            if any(child.problem for child in self._children):
-                raise DemoError(self._cause())
-        results = [child.result for child in self._children]
-        assert all(results)
-        return [result for result in results if result is not None]
-
-    def _read(self, child: _Child, name: str, pipe: Any, progress: Callable[[str], None]) -> None:
-        data = os.read(pipe.fileno(), 1 << 16)
-        if not data:
-            self._selector.unregister(pipe)
-            child.open_pipes -= 1
-            if not child.open_pipes:
-                self._exited(child)
-        elif name == "stderr":
-            child.errors = (child.errors + data)[-65536:]
-        else:
-            *complete, child.lines = (child.lines + data).split(b"\n")
-            for line in complete:
-                self._heard(child, line, progress)
-
-    def _heard(self, child: _Child, line: bytes, progress: Callable[[str], None]) -> None:
-        try:
-            message = json.loads(line)
-        except ValueError:
-            child.problem = f"PE {child.pe} said {line[:200]!r}, which is no message"
-            return
-        if "unique_id" in message:
-            for other in self._children:
-                if other is not child:
-                    self._tell(other, message)
-        elif "phase" in message:
-            phase = message["phase"]
-            child.phases.append(phase)
-            self._phase_counts[phase] = self._phase_counts.get(phase, 0) + 1
-            if self._phase_counts[phase] == len(self._children):
-                progress(f"each PE {phase}")
-        elif "result" in message:
-            child.result = message["result"]
-        elif "error" in message:
-            child.problem = f"PE {child.pe}: {message['error']}"
-            child.second_hand = bool(message.get("second_hand"))
-
-    def _exited(self, child: _Child) -> None:
-        code = child.process.wait()  # its pipes are closed: it is gone or going
-        if child.problem is None and (code != 0 or child.result is None):
-            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
-            last = child.errors.decode("utf-8", "replace").strip().splitlines()
-            child.problem = f"PE {child.pe} ended early ({how})" + (f": {last[-1]}" if last else "")
-            child.second_hand = False
-
-    def _cause(self) -> str:
-        """The first cause: a PE that only reports another's death waits for that one's story."""
-        end = time.monotonic() + 2.0
-        while time.monotonic() < end and not self._first_hand():
-            for key, _ in self._selector.select(max(0.0, end - time.monotonic())):
-                child, name = key.data
-                self._read(child, name, key.fileobj, lambda _: None)
-            if not self._selector.get_map():
-                break
-        told = self._first_hand() or [c for c in self._children if c.problem]
-        return str(told[0].problem)
-
-    def _first_hand(self) -> list[_Child]:
-        return [c for c in self._children if c.problem and not c.second_hand]
-
-    def _overdue(self) -> str:
-        late = [c for c in self._children if c.result is None]
-        where = ", ".join(
-            f"PE {c.pe} (last: {c.phases[-1] if c.phases else 'nothing'})" for c in late
-        )
-        return f"not done after {self._timeout_s:g} s: {where or 'a PE did not exit'}"
-
-    def close(self) -> None:
-        """Ends what still runs and collects it."""
-        for child in self._children:
-            if child.process.poll() is None:
-                child.process.kill()
-        for child in self._children:
-            child.process.wait()
-            for pipe in (child.process.stdin, child.process.stdout, child.process.stderr):
-                if pipe is not None:
-                    try:
-                        pipe.close()
-                    except BrokenPipeError:
-                        """Closing flushes what a dead child did not read."""
-        self._selector.close()
 
 
 def _default_text() -> tuple[str, str]:
@@ -196,8 +40,8 @@ def _default_text() -> tuple[str, str]:
     raise DemoError("there is no README to read here: pass --text FILE")
 
 
-def _words(options: argparse.Namespace) -> list[str]:
-    """The words of the run: the text repeated, or cut, to --words for each PE."""
+def _text_words(options: argparse.Namespace) -> tuple[list[str], str]:
+    """All words of the text, and what it is called."""
     if options.text is None:
         text, name = _default_text()
     else:
@@ -208,14 +52,23 @@ def _words(options: argparse.Namespace) -> list[str]:
     words = model.words_of(text)
     if not words:
         raise DemoError(f"{name} has no words")
+    return words, name
+
+
+def _cut(words: list[str], wanted: int) -> list[str]:
+    """The words repeated, or cut, to so many."""
+    return (words * -(-wanted // len(words)))[:wanted]
+
+
+def _words(words: list[str], name: str, options: argparse.Namespace) -> list[str]:
+    """The words of the first part: --words for each PE."""
     wanted = options.pes * options.words
     used = f"its first {wanted}" if len(words) > wanted else "all of them"
     if len(words) < wanted:
         used = f"repeated to {wanted}"
     distinct = len(set(words[:wanted]))
     _progress(f"text: {name}, {len(words)} words, {used}; {distinct} distinct")
-    repeated = words * -(-wanted // len(words))
-    return repeated[:wanted]
+    return _cut(words, wanted)
 
 
 _started = time.monotonic()
@@ -259,6 +112,7 @@ def _jobs(
     for number in range(options.pes):
         first = number * options.words
         yield {
+            "name": f"PE {number}",
             "pe": number,
             "pes": options.pes,
             "words": words[first : first + options.words],
@@ -355,10 +209,10 @@ def _summary(results: list[dict[str, Any]], options: argparse.Namespace) -> str:
     )
 
 
-def run(options: argparse.Namespace) -> int:
-    """The demonstration; returns the exit status."""
+def _layer_part(text: list[str], name: str, options: argparse.Namespace) -> bool:
+    """The first part; whether all rows were right."""
     heap_bytes = _heap_bytes(options)
-    words = _words(options)
+    words = _words(text, name, options)
     total = options.pes * options.words
     output_fd = os.memfd_create("mori-demo-output")
     try:
@@ -367,7 +221,12 @@ def run(options: argparse.Namespace) -> int:
             f"{options.pes} PEs, {options.words} tokens each: hidden {model.HIDDEN}, "
             f"{model.EXPERTS} experts, top-{model.TOP_K}, bfloat16"
         )
-        group = _Group(list(_jobs(options, words, heap_bytes, output_fd)), options.timeout)
+        group = Group(
+            "mori.demo.pe",
+            "PE",
+            list(_jobs(options, words, heap_bytes, output_fd)),
+            options.timeout,
+        )
         try:
             results = group.watch(_progress)
         finally:
@@ -387,10 +246,21 @@ def run(options: argparse.Namespace) -> int:
     )
     if verdict.bad_rows or verdict.rows != total:
         print(f"first mismatch: {verdict.first_bad}")
-        print("demo: FAILED")
-        return 1
-    print("demo: OK")
-    return 0
+        return False
+    return True
+
+
+def run(options: argparse.Namespace) -> int:
+    """The demonstration; returns the exit status."""
+    text, name = _text_words(options)
+    good = True
+    if options.part in ("all", "layer"):
+        good = _layer_part(text, name, options)
+    if options.part in ("all", "kv"):
+        tokens = -(-options.kv_tokens // kv.BLOCK_TOKENS) * kv.BLOCK_TOKENS
+        good &= kv_run.run(_cut(text, tokens), options, _progress)
+    print("demo: OK" if good else "demo: FAILED")
+    return 0 if good else 1
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -411,9 +281,17 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--text", type=Path, metavar="FILE", help="text to read; default: README")
     parser.add_argument("--pes", type=at_least(1), default=8, help="PE processes (8)")
     parser.add_argument("--words", type=at_least(1), default=1024, help="words per PE (1024)")
+    parser.add_argument(
+        "--kv-tokens", type=at_least(1), default=2048, help="tokens of the KV cache (2048)"
+    )
+    parser.add_argument(
+        "--part", choices=("all", "layer", "kv"), default="all", help="only one of the parts"
+    )
     parser.add_argument("--seed", type=at_least(0), default=1, help="of all weights (1)")
     parser.add_argument(
-        "--corrupt", action="store_true", help="flip one routed row on the way: must be noticed"
+        "--corrupt",
+        action="store_true",
+        help="flip one routed row, and one bit of the cache, on the way: must be noticed",
     )
     parser.add_argument(
         "--timeout", type=at_least(1), default=300, help="seconds for the PEs together (300)"

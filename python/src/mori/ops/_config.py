@@ -14,9 +14,9 @@ from typing import Any
 from mori._enums import EpDispatchCombineKernelType, EpDispatchCombineQuantType
 from mori._ffi import constant
 from mori._raw import number
+from mori._values import timeout_ns
 from mori.errors import InvalidError
 from mori.shmem._context import Context
-from mori.shmem._facts import timeout_ns
 
 _QUANTISATIONS = {
     "none": EpDispatchCombineQuantType.None_,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from mori._arrays import DeviceArray
 from mori._enums import MORI_SHMEM_INIT_WITH_MPI_COMM, MORI_SHMEM_INIT_WITH_UNIQUEID
+from mori._log import LogRecord
 from mori.shmem._api import (
     shmem_barrier_all,
     shmem_barrier_on_stream,
@@ -45,7 +46,7 @@ from mori.shmem._api import (
 from mori.shmem._context import Context
 from mori.shmem._default import current_context, set_default_context
 from mori.shmem._facts import ContextInfo, HeapStats, PeerInfo
-from mori.shmem._log import LogRecord, drain_log, set_log_level
+from mori.shmem._log import drain_log, set_log_level
 from mori.shmem._tensor import (
     MoriShmemBuffer,
     mori_shmem_create_tensor,

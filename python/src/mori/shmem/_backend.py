@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 
 from mori._arrays import HOST, Place, gpu_backend_of_torch, loaded_torch
-from mori.shmem._facts import BACKENDS, ContextInfo, value_of
+from mori._values import value_of
+from mori.shmem._facts import BACKENDS, ContextInfo
 
 
 def is_named_by_environment() -> bool:

@@ -23,9 +23,10 @@ from typing import Any
 from mori._arrays import Kinds, Place, kinds_at
 from mori._raw import CData
 from mori._raw import shmem as raw
+from mori._values import timeout_ns, value_of
 from mori.errors import StateError
 from mori.shmem._backend import bind_device, chosen_backend, place_of
-from mori.shmem._facts import HEAP_MODES, ContextInfo, PeerInfo, timeout_ns, value_of
+from mori.shmem._facts import HEAP_MODES, ContextInfo, PeerInfo
 from mori.shmem._lease import Lease, end
 from mori.shmem._memory import Memory
 from mori.shmem._transfers import Transfers

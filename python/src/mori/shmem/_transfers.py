@@ -11,9 +11,10 @@ from typing import Any
 
 from mori._arrays import Array, stream_handle
 from mori._raw import shmem as raw
+from mori._values import timeout_ns, value_of
 from mori.errors import StateError
 from mori.shmem._addresses import Addresses
-from mori.shmem._facts import ATOMICS, COMPARISONS, SIGNALS, timeout_ns, value_of
+from mori.shmem._facts import ATOMICS, COMPARISONS, SIGNALS
 
 
 class Transfers(Addresses):

@@ -144,6 +144,18 @@ segment::~segment() {
   if (data_ != nullptr) ::munmap(data_, size_bytes_);
 }
 
+base::status segment::seal() {
+  if (::fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 &&
+      !is_sealed(fd_.get()))
+    return base::fail_os(errno, "cannot fix the size of a segment");
+  return {};
+}
+
+bool segment::is_sealed(int fd) {
+  const int seals = ::fcntl(fd, F_GET_SEALS);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
 base::status segment::reserve(uint64_t offset, uint64_t bytes) {
   if (offset > size_bytes_ || bytes > size_bytes_ - offset)
     return base::fail(MORI_E_INVALID, "bytes {} + {} are outside a segment of {}", offset, bytes,

@@ -60,6 +60,15 @@ class gpu {
   // The device that is current in the calling thread, else the first. Fails with
   // MORI_E_UNAVAILABLE and what was tried.
   static base::result<std::shared_ptr<gpu>> current(int32_t backend);
+  // The device of that number, in its own context, whatever is current. MORI_E_INVALID: there is
+  // none.
+  static base::result<std::shared_ptr<gpu>> at(int32_t backend, int32_t ordinal);
+  // The number of the device with that UUID; makes no context. MORI_E_NOT_FOUND: this process sees
+  // none.
+  static base::result<int32_t> find(int32_t backend, const std::array<uint8_t, 16>& uuid);
+  // Whether this process has the driver's library open already. Where it does not, no address is
+  // one of a device; asking costs nothing.
+  static bool is_loaded(int32_t backend);
   // Whether there is a driver and a device, and what was tried or found.
   static base::result<std::string> describe(int32_t backend);
 
@@ -114,6 +123,17 @@ class gpu {
     int32_t ordinal = -1;
   };
   virtual base::result<pointer_facts> look_up(uint64_t address) = 0;
+  // The same of any address of this process, without a device: makes no context.
+  static base::result<pointer_facts> locate(int32_t backend, uint64_t address);
+  // The allocation that an address of a device lies in; of virtual memory the one mapping.
+  struct range {
+    uint64_t address = 0;
+    uint64_t bytes = 0;
+  };
+  virtual base::result<range> allocation_at(uint64_t address) = 0;
+  // The physical memory that is mapped at an address: a handle of its own, to be released.
+  // Fails where the address is none of virtual memory.
+  virtual base::result<uint64_t> memory_at(uint64_t address) = 0;
 
   // --- Streams and events.
   virtual base::result<void*> create_stream() = 0;  // non-blocking, highest priority

@@ -29,7 +29,13 @@ class segment {
   segment& operator=(segment&& other) noexcept;
   ~segment();
 
+  // Nobody can make the file shorter from now on, under whom it would be a SIGBUS. Only memfds.
+  base::status seal();
+  // Whether that is so of a file that came from elsewhere.
+  static bool is_sealed(int fd);
+
   std::byte* data() const { return data_; }
+  int descriptor() const { return fd_.get(); }
   uint64_t size_bytes() const { return size_bytes_; }
 
   // Takes the pages of [offset, offset + bytes), zeroed where new.

@@ -1,0 +1,67 @@
+// peer.hpp - another engine as this one sees it: a peer that was registered, with
+// the link to it; or a guest whose link comes in. Both belong to the engine, whose
+// lock covers everything here but what never changes.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/connection.hpp"
+#include "protocol/initiator.hpp"
+#include "protocol/target.hpp"
+#include "wire/descriptor.hpp"
+
+namespace mori::io_core {
+
+struct transfer_record;
+
+class peer {
+ public:
+  peer(protocol::initiator::host& host, std::shared_ptr<const wire::engine_desc> known,
+       const protocol::initiator::options& options)
+      : desc(std::move(known)), link(host, options) {}
+
+  const std::shared_ptr<const wire::engine_desc> desc;
+  const std::string& key() const { return desc->key; }
+
+  protocol::initiator link;
+  connection* control = nullptr;
+  std::vector<connection*> data;  // of this generation, open or not
+  bool is_gone = false;           // deregistered or replaced
+  bool is_dead = false;           // until it is reached again
+  size_t next_address = 0;
+  uint32_t attempts = 0;       // since the last success
+  uint64_t retry_ns = 0;       // not before
+  uint64_t down_since_ns = 0;  // 0: it is up, or nobody needs it
+  uint64_t refused_since_ns = 0;
+  std::string last_failure;
+  std::vector<transfer_record*> holding;  // wait for the link
+  uint64_t moving = 0;                    // transfers in jobs of direct backends
+  bool is_dirty = false;                  // to be flushed in this turn
+
+  bool is_busy() const { return link.has_work() || !holding.empty(); }
+};
+
+class guest {
+ public:
+  guest(protocol::target::host& host, const wire::identity& who, const wire::public_key& its_key,
+        uint32_t number)
+      : key(who.key),
+        instance(who.instance),
+        public_key(its_key),
+        inbox_number(number),
+        link(host, who.key) {}
+
+  const std::string key;
+  const wire::instance_id instance;
+  const wire::public_key public_key;
+  const uint32_t inbox_number;
+  protocol::target link;
+  connection* control = nullptr;
+  std::vector<connection*> data;
+  uint64_t lost_ns = 0;  // since when it has no connection
+  bool is_dirty = false;
+};
+
+}  // namespace mori::io_core
