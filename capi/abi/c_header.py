@@ -11,7 +11,7 @@ import pathlib
 import re
 
 HEADERS = (
-    *("base", "shmem_device", "shmem_types", "shmem_heap", "shmem"),
+    *("base", "shmem_device", "shmem_types", "shmem_heap", "shmem_teams", "shmem"),
     *("ep", "io"),
 )
 

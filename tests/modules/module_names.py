@@ -15,7 +15,7 @@ import sys
 LIBRARIES = {
     "shmem": (
         "libmori-shmem",
-        ("base", "shmem_device", "shmem_types", "shmem_heap", "shmem"),
+        ("base", "shmem_device", "shmem_types", "shmem_heap", "shmem_teams", "shmem"),
         ("cpp/result.hpp", "shmem.hpp"),
     ),
     "ep": ("libmori-ep", ("base", "ep"), ("cpp/result.hpp", "ep.hpp")),
