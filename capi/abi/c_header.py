@@ -11,8 +11,8 @@ import pathlib
 import re
 
 HEADERS = (
-    *("base", "shmem_device", "shmem_types", "shmem_heap", "shmem", "shmem_module"),
-    *("ep", "io_types", "io"),
+    *("base", "shmem_device", "shmem_types", "shmem_heap", "shmem_teams", "shmem"),
+    *("shmem_module", "ep", "io_types", "io"),
 )
 
 

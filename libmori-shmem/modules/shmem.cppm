@@ -132,6 +132,18 @@ export {
   using ::MORI_SHMEM_SIGNAL_SET;
   using ::mori_shmem_status_name;
   using ::mori_shmem_sync_v1;
+  using ::mori_shmem_team;
+  using ::mori_shmem_team_barrier;
+  using ::mori_shmem_team_by_color;
+  using ::mori_shmem_team_by_node;
+  using ::mori_shmem_team_destroy;
+  using ::mori_shmem_team_group_pe;
+  using ::mori_shmem_team_info;
+  using ::mori_shmem_team_of_list;
+  using ::mori_shmem_team_ptr_p2p;
+  using ::mori_shmem_team_report;
+  using ::mori_shmem_team_strided;
+  using ::mori_shmem_team_translate;
   using ::MORI_SHMEM_TRANSPORT_NONE;
   using ::MORI_SHMEM_TRANSPORT_P2P;
   using ::MORI_SHMEM_TRANSPORT_RDMA;
@@ -158,6 +170,7 @@ using mori::shmem::options;
 using mori::shmem::peer_report;
 using mori::shmem::put_signal_args;
 using mori::shmem::report;
+using mori::shmem::team;
 using mori::shmem::unique_id;
 using mori::shmem::wait_args;
 }  // namespace mori::shmem

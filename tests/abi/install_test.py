@@ -21,6 +21,7 @@ C_HEADERS = {
     "mori/shmem.h",
     "mori/shmem_device.h",
     "mori/shmem_heap.h",
+    "mori/shmem_teams.h",
     "mori/shmem_types.h",
     "mori/shmem_module.h",
     "mori/ep.h",

@@ -54,6 +54,13 @@ static mori_status call_info(void* in_struct, mori_error* error) {
 static mori_status call_heap_stats(void* in_struct, mori_error* error) {
   return mori_shmem_heap_stats(shmem, in_struct, error);
 }
+static mori_status call_team_info(void* in_struct, mori_error* error) {
+  mori_shmem_team* team = NULL;
+  mori_status status = mori_shmem_team_by_node(shmem, &team, error);
+  if (status == MORI_OK) status = mori_shmem_team_info(team, in_struct, error);
+  mori_shmem_team_destroy(team);
+  return status;
+}
 static mori_status call_peer_info(void* in_struct, mori_error* error) {
   return mori_shmem_peer_info(shmem, 0, in_struct, error);
 }
@@ -177,6 +184,7 @@ static const subject subjects[] = {
     SUBJECT(mori_shmem_options, 0, fill_options, call_create),
     GROWN(mori_shmem_report, gpu_ordinal, 1, fill_nothing, call_info),
     SUBJECT(mori_shmem_heap_report, 1, fill_nothing, call_heap_stats),
+    SUBJECT(mori_shmem_team_report, 1, fill_nothing, call_team_info),
     SUBJECT(mori_shmem_peer_report, 1, fill_nothing, call_peer_info),
     SUBJECT(mori_shmem_put_signal_args, 0, fill_put_signal, call_put_signal),
     SUBJECT(mori_shmem_atomic_args, 0, fill_atomic, call_atomic),

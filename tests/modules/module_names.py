@@ -15,7 +15,10 @@ import sys
 LIBRARIES = {
     "shmem": (
         "libmori-shmem",
-        ("base", "shmem_device", "shmem_types", "shmem_heap", "shmem", "shmem_module"),
+        (
+            *("base", "shmem_device", "shmem_types", "shmem_heap", "shmem_teams", "shmem"),
+            "shmem_module",
+        ),
         ("cpp/result.hpp", "shmem.hpp"),
     ),
     "ep": ("libmori-ep", ("base", "ep"), ("cpp/result.hpp", "ep.hpp")),

@@ -164,5 +164,26 @@ def soak(_):
     return f"{growth} KiB of growth after cycle {settled_after} of {cycles}, {late[0]} KiB resident"
 
 
+@case("1000 lives of a context leave no thread, descriptor, mapping or memory")
+def lives(_):
+    lives_count, settled_after = 1000, 50
+    with Crew(2) as crew:
+        crew.warm_up()
+        early = []
+        for life in range(lives_count):
+            # Another size each time: what was there before must not show.
+            crew.join(heap_mib=1 + life % 7)
+            crew.all_ok("malloc", 0, (1 + life % 7) * MIB // 2)
+            crew.all_ok("destroy", 0)
+            if life == settled_after:
+                early = [process.resident_kib() for process in crew.members]
+        for process in crew.members:
+            expect(process.holds() == process.idle_state, f"{process.holds()} after all lives")
+        late = [process.resident_kib() for process in crew.members]
+        growth = max(b - a for a, b in zip(early, late, strict=True))
+        expect(growth < 512, f"grew by {growth} KiB in {lives_count - settled_after} lives")
+    return f"{growth} KiB of growth after life {settled_after}, {late[0]} KiB resident"
+
+
 if __name__ == "__main__":
     sys.exit(cases.main())

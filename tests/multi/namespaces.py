@@ -42,11 +42,11 @@ class NodesCrew(Crew):
     """PEs 0 and 1 in one namespace, 2 and 3 in the other. Without a prefix `ip` in between, so that
     a process is the PE itself."""
 
-    def __init__(self, namespaces, own_node_ids=True):
+    def __init__(self, namespaces, own_node_ids=True, **environment):
         self.environment = None
         self.members = []
         for pe in range(4):
             side = pe // 2
             node = {"MORI_NODE_ID": f"node-{side}"} if own_node_ids else {}
             prefix = ("ip", "netns", "exec", namespaces[side])
-            self.members.append(Process(node, prefix))
+            self.members.append(Process({**node, **environment}, prefix))

@@ -89,5 +89,50 @@ def one_boot_id(_):
     return f"joined in {took_s:.1f} s; {reason}"
 
 
+@case("a group over IPv6 alone")
+def ipv6(_):
+    with two_namespaces() as namespaces:
+        for side, name in enumerate(namespaces):
+            ip("-n", name, "addr", "flush", "dev", "cable")
+            # nodad: usable at once, without looking for another host that has it.
+            address = f"fd13:7::{side + 1}/64"
+            ip("-n", name, "-6", "addr", "add", address, "dev", "cable", "nodad")
+        with NodesCrew(namespaces) as crew:
+            crew.join()
+            crew.all_ok("malloc", 0, 4096)
+            expect_only_own_node(crew)
+            crew.all_ok("barrier", 0)
+            crew.all_ok("destroy", 0)
+
+
+@case("several interfaces: one that leads nowhere delays nobody, MORI_SOCKET_IFNAME chooses")
+def interfaces(_):
+    with two_namespaces() as namespaces:
+        # A cable with both ends here: an address that the other node cannot reach.
+        for side, name in enumerate(namespaces):
+            ip("-n", name, "link", "add", "aside", "type", "veth", "peer", "name", "aside2")
+            ip("-n", name, "addr", "add", f"10.214.{side}.1/24", "dev", "aside")
+            for end in ("aside", "aside2"):
+                ip("-n", name, "link", "set", end, "up")
+        with NodesCrew(namespaces) as crew:
+            began = time.monotonic()
+            crew.join()
+            took_s = time.monotonic() - began
+            crew.all_ok("destroy", 0)
+            expect(took_s < 5, f"took {took_s:.1f} s")
+        with NodesCrew(namespaces, MORI_SOCKET_IFNAME="cable") as crew:
+            unique_id = bytes.fromhex(crew[0].ok("id"))
+            expect(unique_id[50] == 1, f"{unique_id[50]} addresses in the id, expected the cable's")
+            expect(unique_id[53:57] == bytes([10, 213, 7, 1]), f"address {unique_id[53:57].hex()}")
+            crew.join()
+            crew.all_ok("barrier", 0)
+            crew.all_ok("destroy", 0)
+        with NodesCrew(namespaces, MORI_SOCKET_IFNAME="nowhere") as crew:
+            reply = crew[0].call("id")
+            expect(reply.name == "MORI_E_NOT_FOUND", f"{reply}")
+            expect("MORI_SOCKET_IFNAME='nowhere'" in reply.text, f"{reply}")
+    return f"joined in {took_s:.2f} s"
+
+
 if __name__ == "__main__":
     sys.exit(cases.main())

@@ -19,6 +19,7 @@
 #include <mori/base.h>
 #include <mori/shmem_device.h>
 #include <mori/shmem_heap.h>
+#include <mori/shmem_teams.h>
 #include <mori/shmem_types.h>
 
 #define MORI_SHMEM_VERSION_MAJOR 0

@@ -209,6 +209,75 @@ class context {
   mori_shmem* handle_ = nullptr;
 };
 
+// A team as this PE sees it; its context must outlive it.
+class team {
+ public:
+  // mori_shmem_team_by_color, mori_shmem_team_by_node, mori_shmem_team_strided,
+  // mori_shmem_team_of_list
+  static result<team> by_color(context& owner, int color) {
+    return make([&](mori_shmem_team** out) {
+      return detail::call(mori_shmem_team_by_color, owner.handle(), color, out);
+    });
+  }
+  static result<team> by_node(context& owner) {
+    return make([&](mori_shmem_team** out) {
+      return detail::call(mori_shmem_team_by_node, owner.handle(), out);
+    });
+  }
+  static result<team> strided(context& owner, int first_pe, int stride, int pe_count) {
+    return make([&](mori_shmem_team** out) {
+      return detail::call(mori_shmem_team_strided, owner.handle(), first_pe, stride, pe_count, out);
+    });
+  }
+  static result<team> of_list(context& owner, std::span<const std::int32_t> pes) {
+    return make([&](mori_shmem_team** out) {
+      return detail::call(mori_shmem_team_of_list, owner.handle(), pes.data(),
+                          static_cast<std::int32_t>(pes.size()), out);
+    });
+  }
+
+  team(team&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  team& operator=(team&& other) noexcept {
+    if (this != &other) {
+      mori_shmem_team_destroy(handle_);
+      handle_ = std::exchange(other.handle_, nullptr);
+    }
+    return *this;
+  }
+  team(const team&) = delete;
+  team& operator=(const team&) = delete;
+  ~team() { mori_shmem_team_destroy(handle_); }
+
+  mori_shmem_team* handle() const noexcept { return handle_; }
+  // mori_shmem_team_info
+  result<mori_shmem_team_report> info() const {
+    auto filled = detail::sized<mori_shmem_team_report>();
+    auto done = detail::call(mori_shmem_team_info, handle_, &filled);
+    if (!done) return done.error();
+    return filled;
+  }
+  // mori_shmem_team_group_pe
+  result<int> group_pe(int pe) const {
+    std::int32_t found = 0;
+    auto done = detail::call(mori_shmem_team_group_pe, handle_, pe, &found);
+    if (!done) return done.error();
+    return static_cast<int>(found);
+  }
+  // mori_shmem_team_barrier
+  result<void> barrier() { return detail::call(mori_shmem_team_barrier, handle_); }
+
+ private:
+  explicit team(mori_shmem_team* handle) : handle_(handle) {}
+  template <class Maker>
+  static result<team> make(Maker maker) {
+    mori_shmem_team* made = nullptr;
+    auto done = maker(&made);
+    if (!done) return done.error();
+    return team(made);
+  }
+  mori_shmem_team* handle_ = nullptr;
+};
+
 // Argument structs with struct_size set.
 inline auto put_signal_args() { return detail::sized<mori_shmem_put_signal_args>(); }
 inline auto atomic_args() { return detail::sized<mori_shmem_atomic_args>(); }

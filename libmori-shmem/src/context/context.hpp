@@ -60,6 +60,15 @@ class context {
   };
   base::result<void*> allocate(const allocation_request& wanted);
   mori_shmem_heap_report heap_stats() const;
+  // Collective, in order with the allocations: one number of each PE, by PE; and a proof that all
+  // PEs make the same call of what is no allocation.
+  base::result<std::vector<int32_t>> gather(int32_t mine);
+  struct same_call {
+    uint64_t kind = 0;
+    uint64_t digest = 0;
+    bool operator==(const same_call&) const = default;
+  };
+  base::status verify_same(const char* what, const same_call& mine);
   base::status free(void* pointer);
   base::result<void*> peer_pointer(const void* pointer, int pe) const;
   base::status register_buffer(void* pointer, uint64_t size_bytes);

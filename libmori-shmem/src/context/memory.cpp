@@ -146,6 +146,24 @@ mori_shmem_heap_report context::heap_stats() const {
   return report;
 }
 
+base::result<std::vector<int32_t>> context::gather(int32_t mine) {
+  const std::lock_guard one_at_a_time(collective_lock_);
+  auto all = exchange(*group_, mine, base::deadline::after(settings_.wait_timeout_ns));
+  if (all) return all;
+  return sticky(std::move(all.error()), MORI_SHMEM_OP_NONE).error();
+}
+
+base::status context::verify_same(const char* what, const same_call& mine) {
+  const std::lock_guard one_at_a_time(collective_lock_);
+  auto all = exchange(*group_, mine, base::deadline::after(settings_.wait_timeout_ns));
+  if (!all) return sticky(std::move(all.error()), MORI_SHMEM_OP_NONE);
+  for (int pe = 1; pe < settings_.pe_count; ++pe)
+    if ((*all)[static_cast<size_t>(pe)] != all->front())
+      return base::fail(MORI_E_MISMATCH, "{}: PE 0 and PE {} have asked for different ones", what,
+                        pe);
+  return {};
+}
+
 base::status context::free(void* pointer) {
   if (pointer == nullptr) return {};
   const auto offset = heap_offset(pointer, 0);

@@ -76,6 +76,12 @@ base::status node_memory::allow(uint64_t offset, uint64_t bytes, bool access) {
   return outcome;
 }
 
+base::status node_memory::begin(const settings& with) {
+  MORI_CHECK(reserve(0, heap_header_bytes));
+  if (with.heap_mode != MORI_SHMEM_HEAP_ISOLATION) return {};
+  return allow(heap_header_bytes, stride_ - heap_header_bytes, false);
+}
+
 base::result<std::unique_ptr<node_memory>> node_memory::create(link::group& group,
                                                                const settings& with,
                                                                base::deadline until) {
@@ -112,9 +118,7 @@ base::result<std::unique_ptr<node_memory>> node_memory::create(link::group& grou
       outcome = std::move(own.error());
     }
   }
-  if (outcome) outcome = made->reserve(0, heap_header_bytes);
-  if (outcome && with.heap_mode == MORI_SHMEM_HEAP_ISOLATION)
-    outcome = made->allow(heap_header_bytes, stride - heap_header_bytes, false);
+  if (outcome) outcome = made->begin(with);
   MORI_CHECK(agree(group, outcome, until));
 
   made->sync().nonce = random_nonce();

@@ -34,6 +34,8 @@ class node_memory final : public heap_memory {
   base::status allow(uint64_t offset, uint64_t bytes, bool access) override;
 
  private:
+  // Memory for the header; in isolation nothing else may be touched yet.
+  base::status begin(const settings& with);
   link::segment segment_;
   uint64_t own_offset_ = 0;
   uint64_t stride_ = 0;  // between the heaps in the segment

@@ -237,6 +237,68 @@ def mori_shmem_module_forget(handle: CData, module: int) -> None:
     _check(_lib.mori_shmem_module_forget(handle, pointer(module, "module"), error_record()))
 
 
+def _team(make: Any, handle: CData, *arguments: Any) -> CData:
+    out = ffi.new("mori_shmem_team **")
+    _check(make(handle, *arguments, out, error_record()))
+    return out[0]
+
+
+def mori_shmem_team_by_color(handle: CData, color: int) -> CData:
+    return _team(_lib.mori_shmem_team_by_color, handle, number(color, "color", "int32_t"))
+
+
+def mori_shmem_team_by_node(handle: CData) -> CData:
+    return _team(_lib.mori_shmem_team_by_node, handle)
+
+
+def mori_shmem_team_strided(handle: CData, first_pe: int, stride: int, pe_count: int) -> CData:
+    first_pe = number(first_pe, "first_pe", "int32_t")
+    stride, pe_count = number(stride, "stride", "int32_t"), number(pe_count, "pe_count", "int32_t")
+    return _team(_lib.mori_shmem_team_strided, handle, first_pe, stride, pe_count)
+
+
+def mori_shmem_team_of_list(handle: CData, pes: list[int]) -> CData:
+    return _team(_lib.mori_shmem_team_of_list, handle, ffi.new("int32_t[]", pes), len(pes))
+
+
+def mori_shmem_team_destroy(team: CData) -> None:
+    _lib.mori_shmem_team_destroy(team)
+
+
+def mori_shmem_team_info(team: CData) -> CData:
+    """A mori_shmem_team_report."""
+    report = new("mori_shmem_team_report")
+    _check(_lib.mori_shmem_team_info(team, report, error_record()))
+    return report
+
+
+def mori_shmem_team_group_pe(team: CData, pe: int) -> int:
+    out = ffi.new("int32_t *")
+    pe = number(pe, "pe", "int32_t")
+    _check(_lib.mori_shmem_team_group_pe(team, pe, out, error_record()))
+    return int(out[0])
+
+
+def mori_shmem_team_translate(team: CData | None, pe: int, to: CData | None) -> int:
+    """None is the whole group, not for both."""
+    out = ffi.new("int32_t *")
+    pe = number(pe, "pe", "int32_t")
+    source, target = (ffi.NULL if each is None else each for each in (team, to))
+    _check(_lib.mori_shmem_team_translate(source, pe, target, out, error_record()))
+    return int(out[0])
+
+
+def mori_shmem_team_ptr_p2p(team: CData, address: int, pe: int) -> int:
+    out = ffi.new("void **")
+    pe = number(pe, "pe", "int32_t")
+    _check(_lib.mori_shmem_team_ptr_p2p(team, pointer(address, "ptr"), pe, out, error_record()))
+    return address_of(out[0])
+
+
+def mori_shmem_team_barrier(team: CData) -> None:
+    _check(_lib.mori_shmem_team_barrier(team, error_record()))
+
+
 def mori_shmem_device_state(handle: CData, level: int) -> CData:
     """The mori_shmem_device_state_v<level> of the context."""
     try:

@@ -47,6 +47,7 @@ from mori.shmem._context import Context
 from mori.shmem._default import current_context, set_default_context
 from mori.shmem._facts import ContextInfo, HeapStats, PeerInfo
 from mori.shmem._log import drain_log, set_log_level
+from mori.shmem._team import Team
 from mori.shmem._tensor import (
     MoriShmemBuffer,
     mori_shmem_create_tensor,
@@ -65,6 +66,7 @@ __all__ = [
     "LogRecord",
     "MoriShmemBuffer",
     "PeerInfo",
+    "Team",
     "current_context",
     "drain_log",
     "mori_shmem_create_tensor",

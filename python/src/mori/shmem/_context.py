@@ -29,6 +29,7 @@ from mori.shmem._backend import bind_device, chosen_backend, place_of
 from mori.shmem._facts import HEAP_MODES, ContextInfo, PeerInfo
 from mori.shmem._lease import Lease, end
 from mori.shmem._memory import Memory
+from mori.shmem._team import Teams
 from mori.shmem._transfers import Transfers
 
 _contexts: weakref.WeakSet[Context] = weakref.WeakSet()
@@ -64,7 +65,7 @@ weakref.finalize(_finalize_all, _renew_lock).detach()
 atexit.register(_finalize_all)
 
 
-class Context(Memory, Transfers):
+class Context(Memory, Transfers, Teams):
     """One PE of a group. Collective: all `pe_count` PEs make theirs, with one `unique_id`.
 
     unique_id            128 bytes from `Context.unique_id()`, made by one of the PEs
