@@ -158,7 +158,7 @@ TEST_CASE("functions: a bad argument is a status, a fault of the context, and to
     });
   };
   refused("PE 3", [](u64 at) { return mori_shmem_host_uint64_p(at, 1, 3, 0); });
-  refused("0x3",
+  refused("outside the limit 0x2",
           [](u64 at) { return mori_shmem_host_program_short_p(at + 1, 1, 0, 0) != 0 ? 1 : 0; });
   refused("argument 0x3", [](u64 at) {
     return mori_shmem_host_atomic_size_nonfetch_thread(at, at, 3, MORI_SHMEM_AMO_ADD, 0, 0);

@@ -56,12 +56,23 @@ def install(build, target, tag, skipped):
     return {str(path.relative_to(target)) for path in target.rglob("*") if not path.is_dir()}
 
 
+# Where there is a clang: for each architecture, and what more is built with.
+BITCODE = (
+    r".*/mori/bitcode/libmori_shmem_device-(?:gfx\w+|sm_\d+)\.bc",
+    r".*/mori/bitcode/libmori_shmem_device-(?:amd|nvidia)\.cpp",
+    r".*/mori/bitcode/build_bitcode\.py",
+)
+
+
 def expected(name, tag):
     """Patterns of the files that belong to one library."""
     if tag == "runtime":
-        return [rf".*/libmori-{name}\.so\.0(\.\d+\.\d+)?"]
+        return [rf".*/libmori-{name}\.so\.0(\.\d+\.\d+)?", *(BITCODE if name == "shmem" else ())]
     more = {
-        "shmem": [r".*/include/mori/device_api/.*\.hpp", r".*/include/mori/cpp/.*\.hpp"],
+        "shmem": [
+            *(r".*/include/mori/device_api/.*\.hpp", r".*/include/mori/cpp/.*\.hpp"),
+            r".*/include/mori/shmem_functions\.h",
+        ],
         "ep": [],
         "io": [],
     }[name]
@@ -83,7 +94,9 @@ def check_files(name, tag, files):
     for file in sorted(files - own - shared):
         yield f"{file} does not belong to {name} ({tag})"
     for pattern in patterns:
-        if "device_api" not in pattern and not any(re.fullmatch(pattern, file) for file in own):
+        # What not every build has.
+        optional = "device_api" in pattern or "bitcode" in pattern
+        if not optional and not any(re.fullmatch(pattern, file) for file in own):
             yield f"nothing installed matches {pattern}"
     if tag == "devel" and len(shared) != len(C_HEADERS):
         yield f"C headers installed: {sorted(shared)}"

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 from device_objects import GLOBAL_FUNCTION, UNDEFINED, symbols  # noqa: E402
 
-LIMIT_S = 120
+LIMIT_S = 120 * float(os.environ.get("MORI_TEST_PATIENCE", "1"))
 STATE = "mori_shmem_module_state_v2"
 
 

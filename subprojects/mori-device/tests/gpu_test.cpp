@@ -390,6 +390,32 @@ TEST_CASE("gpu: a launch has the shape and the stream it was given") {
   }
 }
 
+TEST_CASE("gpu: variables of modules, whoever loaded them") {
+  for (subject* each : subjects()) {
+    CAPTURE(each->name);
+    session in(*each);
+    const auto on = in.open();
+    const auto module = on->load_module(fake_image);
+    REQUIRE(module);
+    uint64_t word = 0;
+    in.world().set.variables[{reinterpret_cast<uint64_t>(*module), "there"}] = {&word, 8};
+    const auto found = on->find_variable(*module, "there");
+    REQUIRE(found);
+    CHECK(found->address == reinterpret_cast<uint64_t>(&word));
+    CHECK(found->bytes == 8);
+    // A variable that is not there is no failure, and leaves no error behind.
+    const auto absent = on->find_variable(*module, "elsewhere");
+    REQUIRE(absent);
+    CHECK(absent->address == 0);
+    CHECK(in.here().last_error == 0);
+    in.world().set.fail_at = in.world().seen.steps + 1;
+    const auto failed = on->find_variable(*module, "there");
+    CHECK(!failed);
+    in.world().set.fail_at = 0;
+    on->unload_module(*module);
+  }
+}
+
 TEST_CASE("gpu: the caller's device and capture mode, whatever they are") {
   for (subject* each : subjects()) {
     CAPTURE(each->name);
