@@ -23,6 +23,7 @@ C_HEADERS = {
     "mori/ep.h",
     "mori/io.h",
     "mori/io_types.h",
+    "mori/cpp/result.hpp",
 }
 PROGRAM = """#include <mori/{0}.h>
 int main(void) {{ return mori_{0}_version() == MORI_VERSION_PACK({1}) ? 0 : 1; }}
@@ -57,7 +58,7 @@ def expected(name, tag):
     if tag == "runtime":
         return [rf".*/libmori-{name}\.so\.0(\.\d+\.\d+)?"]
     more = {
-        "shmem": [r".*/include/mori/device_api/.*\.hpp", r".*/include/mori/cpp/.*\.hpp"],
+        "shmem": [r".*/include/mori/device_api/.*\.hpp"],
         "ep": [],
         "io": [],
     }[name]
