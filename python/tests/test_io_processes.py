@@ -121,10 +121,10 @@ def test_stalled_target_is_reported():
 
 
 INITIATOR = """
-import sys, time
+import os, sys
 import numpy as np
 from mori.io import *
-engine = IOEngine("short-lived", IOEngineConfig("127.0.0.1"))
+engine = IOEngine(f"short-lived-{os.getpid()}", IOEngineConfig("127.0.0.1"))
 engine.create_backend(BackendType[sys.argv[1]])
 engine.register_remote_engine(EngineDesc.unpack(bytes.fromhex(sys.argv[2])))
 memory = np.full(1 << 24, 1, np.uint8)

@@ -7,6 +7,7 @@
  * done once, below.
  */
 #include <mori/ep.h>
+#include <mori/io.h>
 #include <mori/shmem.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -14,12 +15,19 @@
 
 #include "sized_structs.h"
 
-enum { TAIL_BYTES = 64, FILLER = 0xA5, MAX_STRUCT_BYTES = 1024 };
+enum { TAIL_BYTES = 64, FILLER = 0xA5, MAX_STRUCT_BYTES = 2048 };
 
-/* Every call needs one PE with a heap and an operator. */
+/* Every call needs one PE with a heap and an operator, or an engine that knows itself. */
 static mori_shmem* shmem;
 static mori_ep* ep;
 static uint64_t* words;
+static mori_io* io;
+static mori_io_session* session;
+static mori_io_transfer* transfer;
+static unsigned char io_memory[64], io_desc[4096], io_memory_desc[4096];
+static uint64_t io_desc_bytes = sizeof io_desc, io_memory_desc_bytes = sizeof io_memory_desc;
+static uint32_t io_region;
+static const uint64_t io_offset, io_size = 8;
 static const float token[16];
 static const int32_t routing[1];
 
@@ -173,6 +181,60 @@ static mori_status call_combine_result(void* in_struct, mori_error* error) {
   return status == MORI_OK ? mori_ep_combine(ep, &args, in_struct, error) : status;
 }
 
+static mori_status call_io_log(void* in_struct, mori_error* error) {
+  mori_status status = mori_io_log_next(in_struct, error);
+  return status == MORI_E_AGAIN ? MORI_OK : status;
+}
+static void fill_io_options(void* in_struct) {
+  mori_io_options* options = in_struct;
+  options->in_key = "other";
+  options->in_host = "127.0.0.1";
+}
+static mori_status call_io_create(void* in_struct, mori_error* error) {
+  mori_io* made = NULL;
+  mori_status status = mori_io_create(in_struct, &made, error);
+  mori_io_destroy(made);
+  return status;
+}
+/* NULL means defaults: no fault to be found. */
+static mori_status call_io_backend(void* in_struct, mori_error* error) {
+  mori_status status = mori_io_backend_create(io, MORI_IO_BACKEND_TCP, in_struct, error);
+  return in_struct == NULL && status == MORI_OK ? MORI_E_INVALID : status;
+}
+static mori_status call_io_inspect(void* in_struct, mori_error* error) {
+  return mori_io_desc_inspect(io_desc, io_desc_bytes, in_struct, error);
+}
+static mori_status call_io_memory_inspect(void* in_struct, mori_error* error) {
+  return mori_io_memory_inspect(io_memory_desc, io_memory_desc_bytes, in_struct, error);
+}
+static mori_status call_io_session(void* in_struct, mori_error* error) {
+  mori_io_session* made = NULL;
+  mori_status status = mori_io_session_create(io, io_region, io_memory_desc, io_memory_desc_bytes,
+                                              in_struct, &made, error);
+  mori_io_session_destroy(made);
+  return in_struct == NULL && status == MORI_OK ? MORI_E_INVALID : status;
+}
+static void fill_io_request(void* in_struct) {
+  mori_io_request* request = in_struct;
+  request->operation = MORI_IO_WRITE;
+  request->piece_count = 1;
+  request->in_local_offsets = request->in_remote_offsets = &io_offset;
+  request->in_sizes_bytes = &io_size;
+}
+static mori_status call_io_submit(void* in_struct, mori_error* error) {
+  return mori_io_submit(session, in_struct, NULL, error);
+}
+static mori_status call_io_transfer(void* in_struct, mori_error* error) {
+  return mori_io_transfer_info(transfer, in_struct, error);
+}
+static mori_status call_io_stats(void* in_struct, mori_error* error) {
+  return mori_io_session_stats(session, in_struct, error);
+}
+static mori_status call_io_inbound(void* in_struct, mori_error* error) {
+  mori_status status = mori_io_inbound_next(io, in_struct, error);
+  return status == MORI_E_AGAIN ? MORI_OK : status;
+}
+
 #define SUBJECT(type, is_report, fill, call) \
   {#type, sizeof(type), sizeof(type), is_report, fill, call}
 /* A struct that has grown: `added` is its first later field. */
@@ -196,6 +258,16 @@ static const subject subjects[] = {
     SUBJECT(mori_ep_dispatch_result, 1, fill_nothing, call_dispatch_result),
     SUBJECT(mori_ep_combine_args, 0, fill_combine, call_combine),
     SUBJECT(mori_ep_combine_result, 1, fill_nothing, call_combine_result),
+    SUBJECT(mori_log_record, 1, fill_nothing, call_io_log),
+    SUBJECT(mori_io_options, 0, fill_io_options, call_io_create),
+    SUBJECT(mori_io_backend_options, 0, fill_nothing, call_io_backend),
+    SUBJECT(mori_io_engine_report, 1, fill_nothing, call_io_inspect),
+    SUBJECT(mori_io_memory_report, 1, fill_nothing, call_io_memory_inspect),
+    SUBJECT(mori_io_session_options, 0, fill_nothing, call_io_session),
+    SUBJECT(mori_io_request, 0, fill_io_request, call_io_submit),
+    SUBJECT(mori_io_transfer_report, 1, fill_nothing, call_io_transfer),
+    SUBJECT(mori_io_stats, 1, fill_nothing, call_io_stats),
+    SUBJECT(mori_io_inbound, 1, fill_nothing, call_io_inbound),
 };
 enum { SUBJECT_COUNT = sizeof subjects / sizeof subjects[0] };
 
@@ -295,6 +367,28 @@ static void check_coverage(void) {
   }
 }
 
+/* An engine with a session to itself, and a transfer that is done. */
+static int set_up_io(mori_error* error) {
+  mori_io_options options = {.struct_size = sizeof options};
+  mori_io_request request = {.struct_size = sizeof request};
+  fill_io_options(&options);
+  options.in_key = "io";
+  fill_io_request(&request);
+  return mori_io_create(&options, &io, error) == MORI_OK &&
+         mori_io_backend_create(io, MORI_IO_BACKEND_TCP, NULL, error) == MORI_OK &&
+         mori_io_desc(io, io_desc, &io_desc_bytes, error) == MORI_OK &&
+         mori_io_remote_register(io, io_desc, io_desc_bytes, error) == MORI_OK &&
+         mori_io_memory_register(io, io_memory, sizeof io_memory, MORI_IO_LOCATION_CPU, -1, 0,
+                                 &io_region, error) == MORI_OK &&
+         mori_io_memory_desc(io, io_region, io_memory_desc, &io_memory_desc_bytes, error) ==
+             MORI_OK &&
+         mori_io_session_create(io, io_region, io_memory_desc, io_memory_desc_bytes, NULL, &session,
+                                error) == MORI_OK &&
+         mori_io_submit(session, &request, &transfer, error) == MORI_OK &&
+         mori_io_transfer_wait((const mori_io_transfer* const*)&transfer, 1, 10000000000, error) ==
+             MORI_OK;
+}
+
 int main(void) {
   mori_shmem_unique_id id;
   mori_shmem_options options = {.struct_size = sizeof options};
@@ -305,13 +399,16 @@ int main(void) {
   if (mori_shmem_unique_id_create(&id, &error) != MORI_OK ||
       mori_shmem_create(&id, &options, &shmem, &error) != MORI_OK ||
       mori_shmem_malloc(shmem, 64, (void**)&words, &error) != MORI_OK ||
-      mori_ep_create(shmem, &config, &ep, &error) != MORI_OK) {
+      mori_ep_create(shmem, &config, &ep, &error) != MORI_OK || !set_up_io(&error)) {
     printf("not ok - set-up: %s\n", error.message);
     return 1;
   }
   check_coverage();
   for (int s = 0; s < SUBJECT_COUNT; ++s) check_subject(&subjects[s]);
   check_error_record();
+  mori_io_transfer_release(transfer);
+  mori_io_session_destroy(session);
+  mori_io_destroy(io);
   mori_ep_destroy(ep);
   mori_shmem_destroy(shmem);
   return failures == 0 ? 0 : 1;

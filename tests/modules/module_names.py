@@ -22,7 +22,7 @@ LIBRARIES = {
         ("cpp/result.hpp", "shmem.hpp"),
     ),
     "ep": ("libmori-ep", ("base", "ep"), ("cpp/result.hpp", "ep.hpp")),
-    "io": ("libmori-io", ("base", "io_types", "io"), ("io.hpp",)),
+    "io": ("libmori-io", ("base", "io_types", "io"), ("cpp/result.hpp", "io.hpp")),
 }
 PRIVATE = ("base", "device", "link")
 COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)

@@ -117,7 +117,7 @@ void engine::on_dialed(connection& what) {
       .self = &keys_,
       .target_key = what.to->desc->public_key,
       .what = {.key = settings_.key,
-               .instance = instance_,
+               .instance = what.to->link_id,
                .wanted_instance = what.to->desc->instance,
                .purpose =
                    what.is_control ? wire::stream_purpose::control : wire::stream_purpose::data,

@@ -24,6 +24,9 @@ class peer {
 
   const std::shared_ptr<const wire::engine_desc> desc;
   const std::string& key() const { return desc->key; }
+  // What the target knows this link by. Not this engine's instance: a peer that is registered again
+  // gets a new link, and nobody else may know it before.
+  const wire::instance_id link_id = wire::fresh_instance();
 
   protocol::initiator link;
   connection* control = nullptr;

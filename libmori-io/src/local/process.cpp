@@ -19,7 +19,6 @@ namespace mori::io_core::local {
 namespace {
 
 constexpr size_t page_bytes = 4096;
-constexpr uint8_t card_format = 1;
 
 // Reads a small file of /proc. Fails with the errno as status OS.
 base::result<std::string> text_of(const std::string& path) {
@@ -74,38 +73,6 @@ base::result<process_card> make_card() {
 }
 
 }  // namespace
-
-link::byte_vector encode(const process_card& what) {
-  link::byte_writer out;
-  out.u8(card_format);
-  out.i32(what.pid);
-  out.u64(what.start_time);
-  out.raw(std::as_bytes(std::span(what.boot_id)));
-  out.u64(what.pid_namespace);
-  out.u64(what.nonce_address);
-  out.raw(std::as_bytes(std::span(what.nonce)));
-  return out.take();
-}
-
-base::result<process_card> decode_process_card(link::byte_span bytes) {
-  link::byte_reader in(bytes);
-  const uint8_t format = in.u8();
-  process_card made;
-  made.pid = in.i32();
-  made.start_time = in.u64();
-  const link::byte_span boot_id = in.raw(made.boot_id.size());
-  made.pid_namespace = in.u64();
-  made.nonce_address = in.u64();
-  const link::byte_span nonce = in.raw(made.nonce.size());
-  if (format != card_format)
-    return base::fail(MORI_E_VERSION, "a process described in format {}, known is {}", format,
-                      card_format);
-  if (!in.complete())
-    return base::fail(MORI_E_PROTOCOL, "a process described in {} bytes", bytes.size());
-  std::memcpy(made.boot_id.data(), boot_id.data(), boot_id.size());
-  std::memcpy(made.nonce.data(), nonce.data(), nonce.size());
-  return made;
-}
 
 base::result<process_card> own_process() {
   static auto* const lock = [] {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <mori/base/result.hpp>
-#include <mori/link/bytes.hpp>
 
 #include <sys/types.h>
 
@@ -22,10 +21,6 @@ struct process_card {
   std::array<uint8_t, 16> nonce{};
   bool operator==(const process_card&) const = default;
 };
-
-link::byte_vector encode(const process_card& what);
-// MORI_E_PROTOCOL, MORI_E_VERSION.
-base::result<process_card> decode_process_card(link::byte_span bytes);
 
 // Of this process. The nonce's page is made at the first call; a fork()ed child does not inherit
 // it and makes its own.

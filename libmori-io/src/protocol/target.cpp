@@ -255,8 +255,15 @@ base::status target::on_read(lane& on, wire::byte_span body) {
 base::status target::on_notify(wire::byte_span body) {
   MORI_TRY(const wire::slice_view slice, wire::decode_slice(wire::message_kind::notify, body, 0));
   MORI_CHECK(check_sequence(slice));
-  if (!journal_.within(slice.sequence)) return {};
-  if (journal_.look_up(slice.sequence) == journal::entry::unknown) deliver(slice, slice.metadata);
+  if (!journal_.within(slice.sequence) ||
+      journal_.look_up(slice.sequence) != journal::entry::unknown)
+    return {};
+  // Whoever may not touch the region has nothing to say about it either.
+  const bool reads = slice.operation == MORI_IO_READ;
+  if (const auto region = check_slice(slice, reads ? MORI_IO_ACCESS_READ : MORI_IO_ACCESS_WRITE))
+    deliver(slice, slice.metadata);
+  else
+    fail(slice, region.error());
   return {};
 }
 

@@ -30,6 +30,11 @@ link::byte_span bytes_of(const wire::desc_blob& blob) {
   return std::as_bytes(std::span(blob.bytes));
 }
 
+wire::process_facts facts_of(const local::process_card& card) {
+  return {card.pid,           card.start_time,    card.boot_id,
+          card.pid_namespace, card.nonce_address, card.nonce};
+}
+
 uint64_t address_of(const std::byte* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
 class xgmi final : public backend {
@@ -126,10 +131,12 @@ base::status xgmi::describe_host(const memory::region& what, std::vector<wire::d
   MORI_TRY(const auto card, local::own_process());
   const local::invitation lease = at->offer_lease();
   note_offer(what.id, lease.number);
+  wire::desc_blob process = wire::pack_process(facts_of(card));
   link::byte_writer out;
-  out.raw(local::encode(card));
   local::write(out, lease);
-  blobs.push_back(blob_of(wire::blob_kind::process, out.view()));
+  const wire::desc_blob behind = blob_of(process.kind, out.view());
+  process.bytes.insert(process.bytes.end(), behind.bytes.begin(), behind.bytes.end());
+  blobs.push_back(std::move(process));
   return {};
 }
 
@@ -177,13 +184,15 @@ base::result<const wire::desc_blob*> blob_in(const wire::memory_desc& remote,
 
 base::result<described_process> process_in(const wire::memory_desc& remote) {
   MORI_TRY(const wire::desc_blob* const found, blob_in(remote, wire::blob_kind::process));
-  const link::byte_span bytes = bytes_of(*found);
+  if (found->bytes.size() < local::invitation_bytes)
+    return base::fail(MORI_E_PROTOCOL, "a process described in {} bytes", found->bytes.size());
+  wire::desc_blob front = *found;
+  front.bytes.resize(found->bytes.size() - local::invitation_bytes);
+  MORI_TRY(const wire::process_facts facts, wire::unpack_process(front));
   described_process made;
-  if (bytes.size() < local::invitation_bytes)
-    return base::fail(MORI_E_PROTOCOL, "a process described in {} bytes", bytes.size());
-  MORI_TRY(made.card,
-           local::decode_process_card(bytes.first(bytes.size() - local::invitation_bytes)));
-  link::byte_reader in(bytes.last(local::invitation_bytes));
+  made.card = {facts.os_process_id, facts.start_time,    facts.boot_id,
+               facts.pid_namespace, facts.nonce_address, facts.nonce};
+  link::byte_reader in(bytes_of(*found).last(local::invitation_bytes));
   made.lease = local::read_invitation(in);
   return made;
 }

@@ -131,9 +131,11 @@ class proven_stranger {
   const mori::base::failure& refusal() const { return refusal_; }
   bare_connection& line() { return line_; }
 
-  // encode(room) writes the body and says its size. A payload follows, all of one value.
+  // encode(room) writes the body and says its size. A payload follows, all of one value; damaged:
+  // its tag is wrong.
   template <class Encode>
-  void say(wire::message_kind kind, Encode&& encode, uint32_t payload_bytes = 0) {
+  void say(wire::message_kind kind, Encode&& encode, uint32_t payload_bytes = 0,
+           bool damaged = false) {
     byte_vector frame(wire::max_frame_bytes);
     const size_t size =
         encode(wire::byte_room(frame).subspan(wire::header_bytes, wire::max_body_bytes));
@@ -145,6 +147,7 @@ class proven_stranger {
     out_->absorb(payload);
     std::array<std::byte, wire::tag_bytes> tag{};
     out_->payload_tag(tag);
+    if (damaged) tag[0] ^= std::byte{1};
     (void)line_.send(payload);
     (void)line_.send(tag);
   }
@@ -154,7 +157,7 @@ class proven_stranger {
     });
   }
   // A write of `bytes` at `offset`, as one slice with a payload.
-  void write(const wire::slice& what, uint64_t offset, uint32_t bytes) {
+  void write(const wire::slice& what, uint64_t offset, uint32_t bytes, bool damaged = false) {
     say(
         wire::message_kind::write,
         [&](wire::byte_room room) {
@@ -163,7 +166,7 @@ class proven_stranger {
           (void)writer.add(offset, bytes);
           return writer.finish();
         },
-        bytes);
+        bytes, damaged);
   }
 
   // The next frame; none when it is closed instead. Without payloads.
@@ -203,7 +206,7 @@ class proven_stranger {
 class tap {
  public:
   explicit tap(uint16_t target) : target_(target) {
-    listener_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    listener_ = mori::base::unique_fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in at = loopback(0);
     socklen_t size = sizeof at;
     auto* where = reinterpret_cast<sockaddr*>(&at);

@@ -1,5 +1,5 @@
-// gpu_here.hpp - the GPU of a test: device 1 of a fake driver whose devices are host memory, or with
-// MORI_TEST_GPU=real the one of this machine. Tests that make calls fail need the fake.
+// gpu_here.hpp - the GPU of a test: device 1 of a fake driver whose devices are host memory, or,
+// with MORI_TEST_GPU=real, the one of this machine. Tests that make calls fail need the fake.
 #pragma once
 
 #include "fake_driver.hpp"

@@ -378,8 +378,7 @@ TEST_CASE("xgmi: descriptors without its blobs, or with wrong ones") {
           std::string::npos);
     desc = good;
     desc.size_bytes = uint64_t{1} << 40;
-    if (kind == "gpu")
-      CHECK(failure(node.attach(mine, desc)).find("outside") != std::string::npos);
+    if (kind == "gpu") CHECK(failure(node.attach(mine, desc)).find("outside") != std::string::npos);
     for (size_t blob = 0; blob < good.blobs.size(); ++blob)
       for (size_t size = 0; size < good.blobs[blob].bytes.size(); size += 7) {
         desc = good;

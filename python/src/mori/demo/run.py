@@ -282,7 +282,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pes", type=at_least(1), default=8, help="PE processes (8)")
     parser.add_argument("--words", type=at_least(1), default=1024, help="words per PE (1024)")
     parser.add_argument(
-        "--kv-tokens", type=at_least(1), default=2048, help="tokens of the KV cache (2048)"
+        "--kv-tokens", type=at_least(1), default=1024, help="tokens of the KV cache (1024)"
     )
     parser.add_argument(
         "--part", choices=("all", "layer", "kv"), default="all", help="only one of the parts"

@@ -2,9 +2,10 @@
 with poll or epoll, and in asyncio.
 
 The library has one descriptor for both queues, readable while either has something. Whoever waits
-for one thing therefore takes everything (`_drain`) and leaves the rest here for others, else a
+for one thing here therefore takes everything (`_drain`) and leaves the rest for others, else a
 notification that nobody has asked for yet would keep an event loop spinning. Of threads that wait
-at once, one polls and the others sleep on the condition.
+at once, one polls and the others sleep on the condition. Callers who poll for themselves get a
+descriptor that is readable for what lies here, too.
 """
 
 from __future__ import annotations
@@ -66,6 +67,9 @@ class Events:
         # A descriptor of our own: it stays valid in an event loop while the engine ends.
         self.fd = os.dup(raw.mori_io_event_fd(handle))
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._kept = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)  # readable: something is here
+        self._says_kept = False
+        self._outer: select.epoll | None = None
         self._changed = threading.Condition()
         self._is_polled = self._is_closed = False
         self._entries = ffi.new("mori_io_completion[]", _ENTRIES)
@@ -78,6 +82,26 @@ class Events:
         self._by_uid: dict[tuple[str, int], collections.deque[int]] = {}
         self._futures: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._loops: set[asyncio.AbstractEventLoop] = set()
+
+    def fileno(self) -> int:
+        """Readable while the library or this object has something."""
+        with self._changed:
+            self._refuse_closed()
+            if self._outer is None:
+                self._outer = select.epoll()
+                self._outer.register(self.fd, select.EPOLLIN)
+                self._outer.register(self._kept, select.EPOLLIN)
+            return self._outer.fileno()
+
+    def _say_kept(self) -> None:
+        """After something came or went. The lock is held."""
+        has_some = bool(self._completions or self._inbound)
+        if has_some != self._says_kept and not self._is_closed:
+            self._says_kept = has_some
+            if has_some:
+                os.eventfd_write(self._kept, 1)
+            else:
+                os.eventfd_read(self._kept)
 
     # Completions
 
@@ -102,7 +126,9 @@ class Events:
             if len(self._completions) < limit:
                 self._fetch_completions()
             count = min(limit, len(self._completions))
-            return [self._completions.popleft() for _ in range(count)]
+            taken = [self._completions.popleft() for _ in range(count)]
+            self._say_kept()
+            return taken
 
     def _fetch_completions(self) -> bool:
         found = False
@@ -141,6 +167,7 @@ class Events:
         of_uid.remove(arrival)
         if not of_uid:
             del self._by_uid[found.peer_key, found.uid]
+        self._say_kept()
         return found
 
     def _fetch_inbound(self) -> bool:
@@ -161,6 +188,7 @@ class Events:
 
     def _tell_all(self) -> None:
         """Wakes whoever waits. The lock is held."""
+        self._say_kept()
         self._changed.notify_all()
         if self._is_polled:
             os.eventfd_write(self._wake, 1)
@@ -260,18 +288,18 @@ class Events:
 
     def _close_descriptors(self) -> None:
         with self._changed:
-            descriptors, self.fd, self._wake = (self.fd, self._wake), -1, -1
+            descriptors = self.fd, self._wake, self._kept
+            self.fd = self._wake = self._kept = -1
+            outer, self._outer = self._outer, None
+        if outer is not None:
+            outer.close()
         for descriptor in descriptors:
             if descriptor >= 0:
                 os.close(descriptor)
 
     def __del__(self) -> None:
-        if getattr(self, "fd", -1) >= 0:
-            os.close(self.fd)
-            self.fd = -1
-        if getattr(self, "_wake", -1) >= 0:
-            os.close(self._wake)
-            self._wake = -1
+        if hasattr(self, "_changed"):
+            self._close_descriptors()
 
 
 def _resolve(future: asyncio.Future[None]) -> None:
@@ -303,7 +331,7 @@ class Completions:
 
     def fileno(self) -> int:
         """The descriptor; it stays the engine's."""
-        return self._events.fd
+        return self._events.fileno()
 
     def poll(self, limit: int = 256) -> list[Completion]:
         """What has ended since, oldest first, at most `limit`; never blocks."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mori._ffi import ffi
-from mori._raw import CData, number
+from mori._raw import CData
 from mori.errors import InvalidError
 
 _WORDS = ffi.typeof("uint64_t[]")
@@ -20,8 +20,8 @@ _UINT64, _INT64 = np.dtype(np.uint64), np.dtype(np.int64)
 NAMES = ("local_offsets", "remote_offsets", "sizes")
 
 
-class NegativeError(InvalidError):
-    """A negative offset or size: a range error, found here because C has no negative ones."""
+class RangeError(InvalidError):
+    """An offset or size that C's uint64 cannot hold: a range error that C cannot find itself."""
 
 
 def words(values: Any, name: str) -> CData:
@@ -69,8 +69,9 @@ def _one_by_one(values: Any, name: str) -> np.ndarray:
         except (AttributeError, TypeError):
             raise InvalidError(f"{name}[{index}] is {value!r}, expected an integer") from None
         if exact[-1] < 0:
-            raise NegativeError(f"{name}[{index}] is {exact[-1]}, expected 0 or more")
-        number(exact[-1], f"{name}[{index}]")
+            raise RangeError(f"{name}[{index}] is {exact[-1]}, expected 0 or more")
+        if exact[-1] >= 1 << 64:
+            raise RangeError(f"{name}[{index}] is {exact[-1]}, expected less than {1 << 64}")
     return np.array(exact, np.uint64)
 
 

@@ -17,7 +17,7 @@ from mori._raw import CData, new, number
 from mori._raw import io as raw
 from mori._values import timeout_ns, value_of
 from mori.errors import InvalidError, MoriError, NotFoundError, StateError
-from mori.io._pieces import NAMES, NegativeError, negative_in, words
+from mori.io._pieces import NAMES, RangeError, negative_in, words
 from mori.io._status import TransferStatus, refused, started
 
 READ, WRITE = constant("MORI_IO_READ"), constant("MORI_IO_WRITE")
@@ -95,7 +95,7 @@ def batch(
         local = words(lists[0], "local_offsets")
         remote = words(lists[1], "remote_offsets")
         sizes = words(lists[2], "sizes")
-    except NegativeError as error:
+    except RangeError as error:
         return refused(error)
     count = len(sizes)
     if len(local) != count or len(remote) != count:

@@ -2,7 +2,7 @@
 // call returns a `mori::result<T>`; the user chooses: test it and read
 // `.error()`, or call `.value()`, which throws `mori::exception` on failure.
 // Nothing here crosses a library boundary: it is built into the user's program
-// over the C ABI. Read shmem.hpp, ep.hpp next.
+// over the C ABI. Read shmem.hpp, ep.hpp or io.hpp next.
 #pragma once
 
 #include <mori/base.h>
