@@ -136,7 +136,7 @@ void network_world::begin(producer& p) {
 bool network_world::post(producer& p) {
   const bool wants_answer = p.what.kind == MORI_SHMEM_COMMAND_ATOMIC;
   if (p.at == producer::step::room) {
-    if (!api::has_room(*p.ring, p.index, load(p.ring->taken))) return false;
+    if (!api::has_room(p.ring->capacity_count, p.index, load(p.ring->taken))) return false;
     if (wants_answer) {
       p.at = producer::step::cell;
       return true;

@@ -55,8 +55,9 @@ ALLOWED = {
 }
 # Kernel -> what its code must hold at least; what no pattern matches must hold nothing.
 EXPECTED = {
-    "mori_shmem_barrier": scopes.Facts(polls=2, signals=2),
-    "mori_shmem_host_call": scopes.Facts(signals=10),
+    "mori_shmem_apply": scopes.Facts(signals=4),
+    "mori_shmem_barrier": scopes.Facts(polls=4, signals=8),
+    "mori_shmem_host_call": scopes.Facts(polls=4, signals=20),
     "mori_shmem_all_operations": scopes.Facts(polls=20, signals=100, copies=30),
     "mori_ep_*_dispatch": scopes.Facts(polls=3, meetings=2, signals=5, copies=2),
     "mori_ep_*_combine_*": scopes.Facts(polls=3, meetings=1, signals=5, copies=1),

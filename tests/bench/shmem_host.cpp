@@ -82,7 +82,7 @@ class pe_of_benchmark {
         plain_(plain_memory),
         source_(bench::touched_memory(how.cold_bytes)),
         context_(join(pe, shared, how)),
-        state_(context_.device_state().value()),
+        state_(context_.device_state<api::state>().value()),
         words_(context_.allocate<uint64_t>(64, 4096).value()),
         target_(context_.allocate<std::byte>(how.cold_bytes + most_skew, 4096).value()) {
     // After the context exists: its threads stay free to run where there is room.

@@ -224,7 +224,7 @@ std::string run_program(const device::kernel& kernel, int32_t backend, mori_shme
   out.outcomes.resize(steps.size());
   std::memset(out.outcomes.data(), 0, steps.size() * sizeof(amd::outcome));
   amd::program_args args{};
-  EXPECT_OK(mori_shmem_device_state, shmem, 1u, static_cast<void*>(&args.s), sizeof args.s);
+  EXPECT_OK(mori_shmem_device_state, shmem, 2u, static_cast<void*>(&args.s), sizeof args.s);
   args.steps = memory.upload(steps.data(), steps.size() * sizeof(amd::step));
   args.outcomes = memory.upload(out.outcomes.data(), out.outcomes.size() * sizeof(amd::outcome));
   const amd::program one{0, steps.size()};

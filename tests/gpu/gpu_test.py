@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Runs the GPU tests, each with its environment: gpu_test, under CUDA's MPS where its daemon can be
-started, so that PEs in several processes run at the same time on one GPU; then ep's random calls,
-the bodies that the host runs too, with ranks as threads, each call synchronous.
+started, so that PEs in several processes run at the same time on one GPU; shmem's part of it again
+between PEs that are not mapped, then with every other process on another node; then ep's random
+calls, the bodies that the host runs too, with ranks as threads, each call synchronous.
 
 Without a GPU all of it is skipped; the program says what was tried.
 
@@ -67,10 +68,23 @@ def random_calls(program):
     return subprocess.call([program, *choice], env=environment, timeout=LIMIT_S)
 
 
+def by_network(program, environment):
+    """Of what shmem does, all over TCP, then part of it."""
+    choice = ["--source-file=*shmem_gpu_test*,*device_functions_test*"]
+    code = 0
+    for more in ({"MORI_DISABLE_P2P": "1", "MORI_NUM_QP_PER_PE": "2"}, {"MORI_TEST_NODES": "2"}):
+        print(f"# gpu_test with {more}", flush=True)
+        changed = {**environment, **more}
+        code = subprocess.call([program, *choice], env=changed, timeout=LIMIT_S) or code
+    return code
+
+
 def main():
     gpu_test, ep_test, *arguments = sys.argv[1:]
     with mps() as environment:
         code = subprocess.call([gpu_test, *arguments], env=environment, timeout=LIMIT_S)
+        if code == 0 and not arguments:
+            code = by_network(gpu_test, environment)
     if code == SKIPPED:
         print("0 passed, 0 failed, 1 skipped")
         return 0

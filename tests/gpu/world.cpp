@@ -68,6 +68,13 @@ std::string run_pe(const int (&pipe)[2], const world& with, const body& what, in
   return failed;
 }
 
+// MORI_TEST_NODES=N: processes are on N nodes by turns, and reach those of other nodes by network.
+void choose_node(const world& with, int pe) {
+  const char* count = std::getenv("MORI_TEST_NODES");
+  if (count == nullptr || with.kind != as::processes) return;
+  setenv("MORI_NODE_ID", ("node-" + std::to_string(pe % std::max(1, std::atoi(count)))).c_str(), 1);
+}
+
 // Under MPS each PE gets its part of the device; the driver reads this when it is opened.
 void take_part(const world& with) {
   if (std::getenv("CUDA_MPS_PIPE_DIRECTORY") != nullptr && with.kind == as::processes)
@@ -80,6 +87,7 @@ pid_t start(board& on, const int (&pipe)[2], const world& with, const body& what
   const pid_t child = fork();
   if (child != 0) return child;
   take_part(with);
+  choose_node(with, pe);
   if (with.kind == as::processes) {
     report(on, pe, run_pe(pipe, with, what, pe));
   } else {

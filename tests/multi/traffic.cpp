@@ -238,7 +238,8 @@ traffic::outcome traffic::hammer(int target, uint64_t count, mori_error* error) 
   TRY_OUT(mori_shmem_get(shmem_, last.data(), word, sizeof last, target, error));
   TRY_OUT(mori_shmem_barrier_all(shmem_, error));
   std::string text = "before=" + std::to_string(sum) + " wrong=" + std::to_string(wrong);
-  for (const uint64_t value : last) text += " " + std::to_string(value);
+  // Not `" " + ...`: g++ 12 sees an overlap in it that is not there.
+  for (const uint64_t value : last) text.append(" ").append(std::to_string(value));
   return {MORI_OK, text};
 }
 

@@ -205,9 +205,7 @@ base::status gpu_heap::prove(link::group& group, base::deadline until) {
                        : "P2P: " + read.error().text;
   }
   if (by_descriptor_) find_stride(group.local_ranks(), group.rank(), stride_);
-  const bool all =
-      std::ranges::all_of(peers_, [](const peer_access& peer) { return peer.base != 0; });
-  MORI_TRY(const auto answers, exchange(group, static_cast<uint8_t>(all), until));
+  MORI_TRY(const auto answers, exchange(group, static_cast<uint8_t>(maps_all()), until));
   all_mapped_ = std::ranges::all_of(answers, [](uint8_t yes) { return yes != 0; });
   return {};
 }

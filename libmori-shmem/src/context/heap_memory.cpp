@@ -12,6 +12,10 @@ uint64_t heap_boundary_bytes(uint64_t heap_bytes) {
   return std::clamp(std::bit_ceil(heap_bytes), uint64_t{2} << 20, heap::largest_alignment_bytes);
 }
 
+bool heap_memory::maps_all() const {
+  return std::ranges::all_of(peers_, [](const peer_access& peer) { return peer.base != 0; });
+}
+
 // Around the own PE, as far as numbers and addresses go on without a gap.
 void heap_memory::find_stride(std::span<const int> local, int own_pe, uint64_t stride_bytes) {
   const auto fits = [&](int pe) {

@@ -47,6 +47,7 @@ class heap_memory {
   virtual base::status allow(uint64_t offset, uint64_t bytes, bool access) = 0;
 
  protected:
+  bool maps_all() const;
   // From what peers_ says, for the PEs of this node, which are numbered upwards.
   void find_stride(std::span<const int> local, int own_pe, uint64_t stride_bytes);
 

@@ -42,6 +42,7 @@ class network {
                                                        heap_memory& memory, const hooks& use,
                                                        base::deadline until);
 
+  void await_rest() { proxy_->await_rest(); }
   // From here on nobody is served; see proxy.hpp.
   void stop(uint64_t budget_ns) { proxy_->stop(budget_ns); }
 

@@ -147,9 +147,7 @@ base::result<std::unique_ptr<node_memory>> node_memory::create(link::group& grou
     }
   }
   made->find_stride(local, group.rank(), stride);
-  const bool all =
-      std::ranges::all_of(made->peers_, [](const peer_access& peer) { return peer.base != 0; });
-  MORI_TRY(const auto answers, exchange(group, static_cast<uint8_t>(all), until));
+  MORI_TRY(const auto answers, exchange(group, static_cast<uint8_t>(made->maps_all()), until));
   made->all_mapped_ = std::ranges::all_of(answers, [](uint8_t yes) { return yes != 0; });
   return made;
 }

@@ -22,7 +22,11 @@ base::status check_word(const void* address, uint64_t size_bytes) {
 // expired) is the context's; anything else was refused here already.
 base::status context::outcome_of(int32_t device_status) {
   if (device_status == MORI_OK) return {};
-  MORI_CHECK(check());
+  if (auto ended = check(); !ended) {
+    // The caller's buffers are the caller's again.
+    if (network_) network_->await_rest();
+    return ended;
+  }
   return base::fail(device_status, "operation refused");
 }
 

@@ -12,6 +12,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <system_error>
 
 namespace mori::shmem_core {
@@ -24,6 +25,7 @@ constexpr size_t largest_queue_bytes = 1 << 20;
 // The group says more of a PE that died than its data connection does; let it speak first.
 constexpr uint64_t close_patience_ns = 500 * base::ns_per_ms;
 constexpr uint64_t close_look_ns = 20 * base::ns_per_ms;
+constexpr uint64_t rest_patience_ns = 2 * base::ns_per_s;
 constexpr uint64_t parting_ns = 200 * base::ns_per_ms;
 constexpr uint64_t shortest_nap_ns = 20'000;
 
@@ -109,6 +111,15 @@ void proxy::stop(uint64_t budget_ns) {
   thread_.join();
 }
 
+void proxy::await_rest() {
+  const auto until = base::deadline::after(rest_patience_ns);
+  const uint64_t one = 1;
+  while (!is_at_rest_.load() && !until.passed()) {
+    (void)!::write(wake_event_.get(), &one, sizeof one);
+    std::this_thread::sleep_for(std::chrono::nanoseconds(shortest_nap_ns));
+  }
+}
+
 // Nothing escapes the thread.
 void proxy::run() {
   try {
@@ -117,6 +128,7 @@ void proxy::run() {
     fail({MORI_E_NO_MEMORY, 0, fmt::format("the network's thread ended: {}", e.what())},
          MORI_SHMEM_OP_NONE, options_.own_pe);
   }
+  is_at_rest_ = true;
   __atomic_store_n(options_.asleep, 0u, __ATOMIC_SEQ_CST);
   for (const auto& each : lines_) each->channel.reset();
 }
@@ -127,10 +139,10 @@ void proxy::serve() {
   for (const auto& each : lines_) read(*each);
   for (;;) {
     const uint64_t stop_by_ns = stop_by_ns_.load();
-    if (stop_by_ns != UINT64_MAX &&
-        (has_failed_ || options_.is_ended() || is_idle() || base::now_ns() >= stop_by_ns))
+    if (stop_by_ns != UINT64_MAX && (!serves() || is_idle() || base::now_ns() >= stop_by_ns))
       return part();
-    if (!has_failed_ && !options_.is_ended() && step()) {
+    if (!serves()) is_at_rest_ = true;
+    if (serves() && step()) {
       worked_at_ns = base::now_ns();
       nap_ns_ = 0;
     } else if (options_.spin_ns == 0 || base::now_ns() - worked_at_ns >= options_.spin_ns) {
@@ -350,16 +362,17 @@ uint64_t proxy::nap_limit_ns() {
 }
 
 void proxy::sleep() {
-  const bool serves = !has_failed_ && !options_.is_ended();
+  const bool listens = serves();
   __atomic_exchange_n(options_.asleep, 1u, __ATOMIC_SEQ_CST);
-  if (!serves || !has_published_command()) {
+  if (!listens || !has_published_command()) {
     std::array<pollfd, 2> waits{pollfd{wake_event_.get(), POLLIN, 0},
                                 pollfd{poller_.get(), POLLIN, 0}};
     const uint64_t limit_ns = nap_limit_ns();
     const timespec limit{static_cast<time_t>(limit_ns / base::ns_per_s),
                          static_cast<long>(limit_ns % base::ns_per_s)};
     // After a fault nobody reads: only the end is waited for.
-    (void)::ppoll(waits.data(), serves ? 2 : 1, limit_ns == UINT64_MAX ? nullptr : &limit, nullptr);
+    (void)::ppoll(waits.data(), listens ? 2 : 1, limit_ns == UINT64_MAX ? nullptr : &limit,
+                  nullptr);
   }
   __atomic_store_n(options_.asleep, 0u, __ATOMIC_SEQ_CST);
   uint64_t count = 0;
@@ -378,7 +391,7 @@ bool proxy::is_idle() const {
 // Says goodbye where it can still be heard.
 void proxy::part() {
   const auto until = base::deadline::after(parting_ns);
-  if (has_failed_ || options_.is_ended()) return;
+  if (!serves()) return;
   for (const auto& each : lines_) {
     if (!each->channel) continue;
     each->talk->say_goodbye();

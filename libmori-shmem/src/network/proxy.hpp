@@ -47,6 +47,10 @@ class proxy final : public completions {
   proxy(const proxy&) = delete;
   proxy& operator=(const proxy&) = delete;
 
+  // After a fault: until this PE's memory, and what commands name, is not touched any more. Any
+  // thread; bounded.
+  void await_rest();
+
   // Lets commands come to their end, says goodbye and ends the thread, within the time given. Late
   // producers find a ring that nobody serves.
   void stop(uint64_t budget_ns);
@@ -81,6 +85,7 @@ class proxy final : public completions {
   void watch_ends();
   void watch_end(line& of, uint64_t now_ns);
   void close(line& of, const std::string& reason);
+  bool serves() const { return !has_failed_ && !options_.is_ended(); }
   void sleep();
   bool has_published_command();
   uint64_t nap_limit_ns();
@@ -107,6 +112,7 @@ class proxy final : public completions {
   uint64_t nap_ns_ = 0;
   bool has_failed_ = false;
   std::atomic<uint64_t> stop_by_ns_ = UINT64_MAX;
+  std::atomic<bool> is_at_rest_ = false;
   std::thread thread_;
 };
 

@@ -82,7 +82,7 @@ uint64_t mori_amd_world_pe(mori_amd_world* world, int32_t pe, mori_amd_pe* out) 
 }
 
 void mori_amd_make_launch(mori_amd_world* world, int32_t pe, uint32_t block_count) {
-  const mori_shmem_device_state_v1& state = world->group[pe].state;
+  const mori_shmem_device_state_v2& state = world->group[pe].state;
   const auto at = static_cast<size_t>(pe);
   world->barriers[at] = {};
   world->launches[at] = {.struct_size = sizeof(mori_device_launch),

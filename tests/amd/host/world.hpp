@@ -15,7 +15,7 @@ struct mori_amd_pe {
   uint64_t heap, heap_bytes;
   uint64_t user;  // behind the sync words, in the heap
   uint64_t private_memory, private_bytes;
-  uint64_t state, state_bytes;  // mori_shmem_device_state_v1
+  uint64_t state, state_bytes;  // mori_shmem_device_state_v2
   uint64_t fault, fault_bytes;  // mori_shmem_fault
   uint64_t abort_word;
   uint64_t left;                    // u32[pe_count]

@@ -56,7 +56,7 @@ class pe_of_ours {
   pe_of_ours(int pe, int pe_count, bench::identity& id, bench::meeting& together)
       : context_(join(pe, pe_count, id, together)) {}
 
-  library_type library() const { return {context_.device_state().value()}; }
+  library_type library() const { return {context_.device_state<api::state>().value()}; }
   void* allocate(std::size_t bytes) {
     void* memory = nullptr;
     mori::detail::call(mori_shmem_malloc_align, context_.handle(), std::uint64_t{4096},

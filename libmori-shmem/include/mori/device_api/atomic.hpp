@@ -67,7 +67,7 @@ MORI_COLD i32 await_answer(const state& s, const ring& of, u64 index, i32 pe, u6
       {MORI_SHMEM_OP_ATOMIC, pe, index + 1}, bell_of(of));
   if (!result.met) return ended_status(s);
   value = cell->value;
-  store<scope::device, order::release>(busy_word(of, index), u64{0});
+  store<scope::system, order::release>(busy_word(of, index), u64{0});
   ring_doorbell(bell_of(of));
   return MORI_OK;
 }

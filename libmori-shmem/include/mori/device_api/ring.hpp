@@ -21,16 +21,15 @@ MORI_HOT const ring& ring_of(const state& s, i32 queue) {
   return device::pointer<const ring>(s.rings)[static_cast<u32>(queue) % s.ring_count];
 }
 
-// posted before tail: who sees a command counted in tail sees it counted in posted too.
+// posted before tail, and in this order for all: what a lane does not see in posted after its own
+// command comes behind that in the ring.
 MORI_HOT u64 claim_index(const ring& to, i32 pe) {
   using namespace device;
-  fetch_add<scope::device, order::relaxed>(pointer<u64>(to.posted) + pe, u64{1});
-  return fetch_add<scope::device, order::acq_rel>(pointer<u64>(to.tail), u64{1});
+  fetch_add<scope::system, order::relaxed>(pointer<u64>(to.posted) + pe, u64{1});
+  return fetch_add<scope::system, order::acq_rel>(pointer<u64>(to.tail), u64{1});
 }
 
-MORI_HOT bool has_room(const ring& to, u64 index, u64 taken) {
-  return index < taken + to.capacity_count;
-}
+MORI_HOT bool has_room(u64 capacity, u64 index, u64 taken) { return index < taken + capacity; }
 
 MORI_HOT u64* busy_word(const ring& to, u64 index) {
   return device::pointer<u64>(to.busy) + (index & (to.capacity_count - 1));
@@ -94,16 +93,18 @@ MORI_COLD i32 post(const state& s, const posting& how, const command& what, u64&
   const ring& to = ring_of(s, how.queue_pair);
   const u64 index = claim_index(to, what.pe);
   out_index = index;
-  const i32 status = await_counter(s, to, seen_word::taken,
-                                   [&to, index](u64 taken) { return has_room(to, index, taken); },
-                                   {how.operation, what.pe, index + 1 - to.capacity_count});
+  const u64 capacity = to.capacity_count;
+  const i32 status =
+      await_counter(s, to, seen_word::taken,
+                    [capacity, index](u64 taken) { return has_room(capacity, index, taken); },
+                    {how.operation, what.pe, index + 1 - capacity});
   if (status != MORI_OK) return status;
   if (what.kind == MORI_SHMEM_COMMAND_ATOMIC && what.signal != 0) {
-    const auto freed = device::wait_until<scope::device>(
+    const auto freed = device::wait_until(
         busy_word(to, index), [](u64 user) { return user == 0; }, limits_of(s),
         {how.operation, what.pe, 0}, bell_of(to));
     if (!freed.met) return ended_status(s);
-    store<scope::device, order::relaxed>(busy_word(to, index), index + 1);
+    store<scope::system, order::relaxed>(busy_word(to, index), index + 1);
   }
   write_command(to, index, what);
   return MORI_OK;
