@@ -38,7 +38,8 @@ def version_of(meson):
 def options_of(crate):
     """GPU kernels have a suite of their own."""
     text = (ROOT / crate / "meson_options.txt").read_text()
-    return [*OPTIONS, *(f"-D{name}=disabled" for name in ("amd", "nvidia") if f"'{name}'" in text)]
+    skipped = [name for name in ("amd", "nvidia", "bitcode") if f"'{name}'" in text]
+    return [*OPTIONS, *(f"-D{name}=disabled" for name in skipped)]
 
 
 def main(folder, mesons):

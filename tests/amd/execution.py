@@ -68,6 +68,10 @@ class Runner:
         host = library(self.build, "amd-host")
         probes = [p for p in record.outputs(self.build) if p.name.startswith("probe_kernels-")]
         self.run("emulator/probe_test.py", emulator, *self.mine(probes))
+        bitcode = [path for path in record.outputs(self.build) if path.suffix == ".bc"]
+        bitcode = self.mine([path for path in bitcode if path.exists()])
+        if bitcode:
+            self.run("bitcode_test.py", emulator, *bitcode)
         for script in TESTS:
             ran = self.build / f"{script.removesuffix('.py')}-{self.architecture}.json"
             ran.unlink(missing_ok=True)
