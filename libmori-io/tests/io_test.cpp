@@ -18,7 +18,7 @@ TEST_CASE("a version packs into fields that do not overlap") {
   CHECK(MORI_VERSION_PACK(1023, 1023, 4095) == 0xFFFFFFFFu);
 }
 
-TEST_CASE("the ABI level is two: engines and transfers were added") { CHECK(mori::io::abi_level() == 2); }
+TEST_CASE("the ABI level is two") { CHECK(mori::io::abi_level() == 2); }
 
 TEST_CASE("each status has a name, and an unknown one has too") {
   for (mori_status status = MORI_OK; status <= MORI_E_INTERNAL; ++status) {

@@ -21,7 +21,7 @@ from emulator.machine import Machine, load_library
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "libmori-shmem/examples"
 TRITON = ROOT / "build/triton/3.8.0"
-STATE, STATE_FORMAT = "mori_shmem_module_state_v1", "<QIiii9Q"
+STATE, STATE_FORMAT = "mori_shmem_module_state_v2", "<QIiii9Q"
 HEAP_BYTES, USER = 1 << 16, 8192  # the library's own words lie before
 P2P, WAIT_BUDGET_NS, SPINS = 1, 10**12, 100
 SEEDS = (1, 2, 3)

@@ -153,9 +153,9 @@ def release_suites():
         of_release("ffi", 90),
         of_release("modules", 60),
         of_release("multi", 240),
-        of_release("bench", 90),
+        of_release("bench", 180),
         Suite("gpu", 900, gpu, after=("build",), load=2),
-        Suite("python", 420, python, after=("build",)),
+        Suite("python", 600, python, after=("build",)),
         # The package that it tests is the one that the suite before has installed.
         Suite("ir", 300, [[PYTHON, "-B", "tests/ir", str(RELEASE)]], after=("python",), load=2),
     ]
@@ -186,5 +186,5 @@ def build_suites():
 
 
 def all_suites():
-    demo = Suite("demo", 180, [["bash", "python/demo.sh"]], after=("python",), load=2)
+    demo = Suite("demo", 240, [["bash", "python/demo.sh"]], after=("python",), load=2)
     return [*text_suites(), *release_suites(), *build_suites(), demo]

@@ -238,6 +238,7 @@ class engine final : public std::enable_shared_from_this<engine>, public protoco
   std::map<wire::instance_id, std::unique_ptr<guest>> guests_;
   std::unique_ptr<protocol::target::host> guest_host_;
   std::vector<peer*> dirty_;
+  std::vector<peer*> tended_;  // of run_timers(), kept so that no turn allocates
   std::vector<guest*> dirty_guests_;
   std::vector<transfer_record*> jobs_;
   size_t next_job_ = 0;

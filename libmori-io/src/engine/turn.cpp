@@ -118,10 +118,10 @@ void engine::run_deadlines() {
 
 void engine::run_timers() {
   run_deadlines();
-  std::vector<peer*> all;
+  tended_.clear();
   for (const auto& [key, each] : peers_)
-    if (each->is_busy() || each->control != nullptr) all.push_back(each.get());
-  for (peer* each : all) tend(*each);
+    if (each->is_busy() || each->control != nullptr) tended_.push_back(each.get());
+  for (peer* each : tended_) tend(*each);
   const std::vector<connection*> waiting(strangers_);
   for (connection* each : waiting)
     if (each->answer && each->answer->wants_open()) on_answering(*each);

@@ -254,22 +254,9 @@ void initiator::send_notification(stream& on, transfer& what) {
   on.end_frame(wire::message_kind::notify, writer.finish());
 }
 
-// One slice; true while there may be more to send on that lane.
-bool initiator::send_slice(lane& on, transfer& what) {
-  if (!number(what)) return false;
-  schedule& from = schedule_of(what);
-  if (what.at == phase::notifying) {
-    send_notification(*on.on, what);
-    from.charge(what, 0);
-    from.pop(what);
-    return true;
-  }
-  if (what.slice_count == 0) {
-    what.chunk_bytes = options_.chunk_bytes;
-    what.slice_count = static_cast<uint32_t>(count_slices(what, what.chunk_bytes));
-  }
+// The fixed part and the segments of the transfer's next slice; moves its position on.
+void initiator::start_slice(stream& on, transfer& what, wire::slice_writer& writer) {
   const auto kind = what.is_read ? wire::message_kind::read : wire::message_kind::write;
-  wire::slice_writer writer;
   const wire::slice slice{
       .capability = what.capability,
       .region = what.remote_region,
@@ -284,40 +271,63 @@ bool initiator::send_slice(lane& on, transfer& what) {
       .slice_count = what.slice_count,
       .metadata = what.slices_sent == 0 ? what.metadata : std::span<const std::byte>(),
   };
-  stream& out = *on.on;
-  const auto started = writer.start(out.begin_frame(), kind, slice);
+  const auto started = writer.start(on.begin_frame(), kind, slice);
   assert(started);
   (void)started;
-  const cut begin = what.position;
-  const auto each_piece = [&](auto&& f) { return next_slice(what, begin, what.chunk_bytes, f); };
-  what.position = each_piece([&](std::byte*, uint64_t offset, uint32_t bytes) {
-    const bool added = writer.add(offset, bytes);
-    assert(added);
-    (void)added;
+  what.position = next_slice(what, what.position, what.chunk_bytes,
+                             [&](std::byte*, uint64_t offset, uint32_t bytes) {
+                               const bool added = writer.add(offset, bytes);
+                               assert(added);
+                               (void)added;
+                             });
+}
+
+// The bytes of a write's slice: few of them inside the frame, more behind it.
+void initiator::send_bytes(stream& on, transfer& what, wire::slice_writer& writer, cut begin) {
+  const uint64_t bytes = writer.bytes();
+  size_t body_bytes = 0;
+  const wire::byte_room inside =
+      bytes <= wire::max_inline_bytes ? writer.finish_inline(body_bytes) : wire::byte_room();
+  if (bytes > 0 && inside.empty()) {
+    on.end_frame(wire::message_kind::write, writer.finish(), static_cast<uint32_t>(bytes));
+    next_slice(what, begin, what.chunk_bytes, [&](const std::byte* at, uint64_t, uint32_t size) {
+      on.add_payload(at, size, &what.pins);
+    });
+    on.finish_payload();
+    return;
+  }
+  std::byte* to = inside.data();
+  if (bytes == 0) body_bytes = writer.finish();
+  next_slice(what, begin, what.chunk_bytes, [&](const std::byte* at, uint64_t, uint32_t size) {
+    std::memcpy(to, at, size);
+    to += size;
   });
+  on.end_frame(wire::message_kind::write, body_bytes);
+}
+
+// One slice; true while there may be more to send on that lane.
+bool initiator::send_slice(lane& on, transfer& what) {
+  if (!number(what)) return false;
+  schedule& from = schedule_of(what);
+  if (what.at == phase::notifying) {
+    send_notification(*on.on, what);
+    from.charge(what, 0);
+    from.pop(what);
+    return true;
+  }
+  if (what.slice_count == 0) {
+    what.chunk_bytes = options_.chunk_bytes;
+    what.slice_count = static_cast<uint32_t>(count_slices(what, what.chunk_bytes));
+  }
+  const cut begin = what.position;
+  wire::slice_writer writer;
+  start_slice(*on.on, what, writer);
   const uint64_t bytes = writer.bytes();
   if (what.is_read) {
-    out.end_frame(kind, writer.finish());
+    on.on->end_frame(wire::message_kind::read, writer.finish());
     on.reads.push_back({&what, what.sequence, what.slices_sent, begin, bytes});
   } else {
-    size_t body_bytes = 0;
-    const wire::byte_room inside =
-        bytes <= wire::max_inline_bytes ? writer.finish_inline(body_bytes) : wire::byte_room();
-    if (bytes == 0 || !inside.empty()) {
-      std::byte* to = inside.data();
-      if (bytes == 0) body_bytes = writer.finish();
-      each_piece([&](const std::byte* at, uint64_t, uint32_t size) {
-        std::memcpy(to, at, size);
-        to += size;
-      });
-      out.end_frame(kind, body_bytes);
-    } else {
-      out.end_frame(kind, writer.finish(), static_cast<uint32_t>(bytes));
-      each_piece([&](const std::byte* at, uint64_t, uint32_t size) {
-        out.add_payload(at, size, &what.pins);
-      });
-      out.finish_payload();
-    }
+    send_bytes(*on.on, what, writer, begin);
   }
   ++what.slices_sent;
   what.at = phase::sending;

@@ -124,6 +124,8 @@ class initiator final : private stream::handler {
   lane* idlest_data();
   bool number(transfer& what);
   bool send_slice(lane& on, transfer& what);
+  void start_slice(stream& on, transfer& what, wire::slice_writer& writer);
+  void send_bytes(stream& on, transfer& what, wire::slice_writer& writer, cut begin);
   void send_notification(stream& on, transfer& what);
   void pump_control();
   void pump_bulk();

@@ -105,7 +105,6 @@ class stream {
   std::vector<std::byte> in_;
   size_t begin_ = 0;
   size_t end_ = 0;
-  size_t read_ahead_ = 0;  // of the last room(): bytes of its iovecs that are in in_
   stage stage_ = stage::frame;
   payload_place place_;
   size_t place_index_ = 0;

@@ -14,7 +14,7 @@ namespace {
 constexpr uint64_t serve_queue_bytes = 256 * 1024;
 // Slices that wait on one stream before nothing more is read from it.
 constexpr size_t max_waiting = 4096;
-constexpr size_t max_spare = 64;
+constexpr size_t max_spare = 1024;
 
 }  // namespace
 

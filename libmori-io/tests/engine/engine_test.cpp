@@ -87,9 +87,11 @@ TEST_CASE("a million pieces in one call") {
     batch.sizes[i] = 16;
   }
   REQUIRE(run(pair.session, batch).status == MORI_OK);
+  uint64_t wrong = 0;
   for (uint64_t i = 0; i < count; ++i)
-    REQUIRE(std::memcmp(pair.a.memory.data() + i * 16, pair.b.memory.data() + (count - 1 - i) * 16,
-                        16) == 0);
+    wrong += std::memcmp(pair.a.memory.data() + i * 16, pair.b.memory.data() + (count - 1 - i) * 16,
+                         16) != 0;
+  CHECK(wrong == 0);
 }
 
 TEST_CASE("metadata comes with the notification; without notification nothing comes") {
