@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Executes kernels of other compilers that are linked with the device bitcode: the example of
-libmori-shmem, in C++ and as LLVM IR, and, where a Triton is, kernels of python/tests/gpu. Each PE has
-a module of its own, whose state is set as mori_shmem_module_init does.
+libmori-shmem, in C++ and as LLVM IR, and, where a Triton is, kernels of python/tests/gpu. Each PE
+has a module of its own, whose state is set as mori_shmem_module_init does.
 
 usage: bitcode_test.py EMULATOR.so BITCODE.bc ...
 """
@@ -15,13 +15,13 @@ import sys
 import tempfile
 
 from code_object import CodeObject
-from emulator.loader import LoadedObject, Launch, Memory
+from emulator.loader import Launch, LoadedObject, Memory
 from emulator.machine import Machine, load_library
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "libmori-shmem/examples"
 TRITON = ROOT / "build/triton/3.8.0"
-STATE, STATE_FORMAT = "mori_shmem_module_state_v2", "<QIiii9Q"
+STATE, STATE_FORMAT = "mori_shmem_module_state_v2", "<QIiii9QQiIQII"
 HEAP_BYTES, USER = 1 << 16, 8192  # the library's own words lie before
 P2P, WAIT_BUDGET_NS, SPINS = 1, 10**12, 100
 SEEDS = (1, 2, 3)
@@ -46,9 +46,10 @@ class Pes:
         words = self.words.address
         state = struct.pack(
             STATE_FORMAT,
-            *(96, 1, 0, pe, count, self.heaps[pe].address, HEAP_BYTES),
+            *(128, 2, 0, pe, count, self.heaps[pe].address, HEAP_BYTES),
             *(words, words + 8 * count, self.faults[pe].address, self.aborts[pe].address),
             *(WAIT_BUDGET_NS, SPINS, words + 12 * count),
+            *(0, 0, 0, 0, 0, 1),  # found in the table; no rings; all are mapped
         )
         ctypes.memmove(module.address_of(STATE), state, len(state))
 
