@@ -242,6 +242,7 @@ void engine::reconsider_sessions() {
     if (of.owner.get() != this) return;
     choice chosen = choose(of);
     const section held(*this);
+    if (of.is_revoked) return;
     if (chosen.backend != of.backend || chosen.path == nullptr) adopt(of, std::move(chosen));
   });
 }

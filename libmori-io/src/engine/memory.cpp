@@ -106,6 +106,14 @@ base::status engine::deregister_memory(uint32_t id) {
     regions_.erase(found);
     gone->revoked.store(true, std::memory_order_seq_cst);
   }
+  // First nobody can attach it any more, then those who have are told.
+  std::array<direct_backend, backend_count> backends;
+  {
+    const section held(*this);
+    backends = direct_;
+  }
+  for (const direct_backend& each : backends)
+    if (each.made != nullptr) each.made->withdraw(*gone);
   {
     const section held(*this);
     now_ns_ = base::now_ns();
@@ -138,14 +146,10 @@ base::status engine::deregister_memory(uint32_t id) {
     return !used;
   };
   const bool came = wait(is_free, base::deadline::after(settings_.control_timeout_ns));
-  std::array<direct_backend, backend_count> backends;
   {
     const section held(*this);
     revocations_.erase(id);
-    backends = direct_;
   }
-  for (const direct_backend& each : backends)
-    if (each.made != nullptr) each.made->withdraw(*gone);
   if (!came)
     return base::fail(MORI_E_TIMEOUT,
                       "region {} is revoked, but a peer of this node did not confirm it for {} ms",

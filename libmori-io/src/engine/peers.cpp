@@ -160,13 +160,12 @@ base::status engine::deregister_peer(std::string_view key) {
 }
 
 void engine::on_revoke(uint32_t region) {
-  // Which peer said so does not matter much: what it names is one of its regions.
-  std::vector<peer*> told;
   sessions().for_each([&](session_table::ref& each) {
     session_record& of = *each;
-    if (of.owner.get() != this || of.remote->region != region || of.path == nullptr ||
-        of.to.get() != revoking_)
-      return;
+    if (of.owner.get() != this || of.to.get() != revoking_ || of.remote->region != region) return;
+    // Also where no path is open yet: it may be about to be.
+    of.is_revoked = true;
+    if (of.path == nullptr) return;
     for (size_t i = jobs_.size(); i-- > 0;) {
       transfer_record& job = *jobs_[i];
       if (job.path == of.path)
@@ -176,8 +175,6 @@ void engine::on_revoke(uint32_t region) {
     of.reason = fmt::format("engine '{}' deregistered region {}", of.to->key(), region);
     of.path.reset();
     of.direct.reset();
-    of.backend =
-        has_tcp_ && of.pinned == MORI_IO_BACKEND_AUTO ? MORI_IO_BACKEND_TCP : MORI_IO_BACKEND_AUTO;
   });
   if (revoking_ != nullptr) {
     revoking_->link.answer_revoke(region);

@@ -48,6 +48,7 @@ struct session_record {
   std::shared_ptr<transport::path> path;       // of a direct backend
   std::shared_ptr<transport::backend> direct;  // whose path it is
   std::string reason;
+  bool is_revoked = false;  // the peer deregistered the remote region
   std::array<protocol::flow, rank_count> small_flows;
   std::array<protocol::flow, rank_count> bulk_flows;
   statistics counted;

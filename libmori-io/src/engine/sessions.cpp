@@ -98,12 +98,16 @@ base::result<session_table::ref> engine::create_session(uint32_t local_id, wire:
                       remote.region, remote.engine_key);
   MORI_TRY(session_table::ref made, sessions().acquire());
   session_record& of = *made;
-  of.owner = shared_from_this();
-  of.local = std::move(local);
-  of.remote = std::make_shared<const wire::memory_desc>(std::move(remote));
-  of.to = std::move(to);
-  of.pinned = options.backend;
-  of.priority = options.priority;
+  {
+    // A revocation that comes while the way is being chosen finds it already.
+    const section held(*this);
+    of.owner = shared_from_this();
+    of.local = std::move(local);
+    of.remote = std::make_shared<const wire::memory_desc>(std::move(remote));
+    of.to = std::move(to);
+    of.pinned = options.backend;
+    of.priority = options.priority;
+  }
   choice chosen = choose(of);
   const bool is_slow = chosen.backend == MORI_IO_BACKEND_TCP &&
                        of.to->desc->node_id == desc_.node_id && !chosen.reason.empty() &&
@@ -130,8 +134,8 @@ mori_io_stats engine::session_stats(session_record& of) {
   mori_io_stats out{};
   of.counted.write_to(out);
   out.backend = of.backend;
-  out.is_alive = !ended_ && !of.local->revoked && !of.to->is_gone && !of.to->is_dead &&
-                 of.backend != MORI_IO_BACKEND_AUTO;
+  out.is_alive = !ended_ && !of.local->revoked && !of.is_revoked && !of.to->is_gone &&
+                 !of.to->is_dead && of.backend != MORI_IO_BACKEND_AUTO;
   std::snprintf(out.reason, sizeof out.reason, "%s", of.reason.c_str());
   return out;
 }

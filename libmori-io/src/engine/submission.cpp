@@ -256,6 +256,9 @@ void engine::route(transfer_record& what) {
   if (of.to->is_gone)
     return fail_now(MORI_E_CANCELLED,
                     fmt::format("engine '{}' was deregistered or replaced", of.to->key()));
+  if (of.is_revoked)
+    return fail_now(MORI_E_NOT_FOUND, fmt::format("engine '{}' deregistered region {}",
+                                                  of.to->key(), of.remote->region));
   if (of.backend == MORI_IO_BACKEND_AUTO)
     return fail_now(MORI_E_UNAVAILABLE, fmt::format("no backend reaches: {}", of.reason));
   what.backend.store(of.backend, std::memory_order_relaxed);

@@ -1,5 +1,5 @@
-// subject.hpp - starts subject_program.cpp and talks to it. Ends it by force when the
-// test is over, whatever happened.
+// subject.hpp - starts another program, MORI_SUBJECT_PROGRAM, and talks to it by lines. Ends it by
+// force when the test is over, whatever happened.
 #pragma once
 
 #include <mori/base/clock.hpp>

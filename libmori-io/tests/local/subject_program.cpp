@@ -3,6 +3,7 @@
 // on stdin, one answer a line on stdout.
 //
 // usage: subject_program [--user N] [--pid-namespace]
+#include "become.hpp"
 #include "gpu_here.hpp"
 #include "local/attach.hpp"
 #include "local/gpu_share.hpp"
@@ -327,14 +328,6 @@ class session {
   std::vector<std::shared_ptr<mapping>> mappings_;
 };
 
-// The program anew as that user: a changed user alone would leave the process one that may not be
-// dumped. The file may be where that user cannot look.
-void become(unsigned user, char** arguments) {
-  const int self = ::open("/proc/self/exe", O_RDONLY);
-  if (self < 0 || ::setgid(user) != 0 || ::setuid(user) != 0) return;
-  ::fexecve(self, arguments, environ);
-}
-
 // A child in a new namespace goes on; this process waits for it.
 int in_new_namespace() {
   if (::unshare(CLONE_NEWPID) != 0) return 3;
@@ -356,8 +349,7 @@ int main(int count, char** arguments) {
     if (option == "--pid-namespace") {
       if (const int status = in_new_namespace(); status >= 0) return status;
     } else if (option == "--user" && i + 1 < count) {
-      char* rest[] = {arguments[0], nullptr};
-      become(static_cast<unsigned>(std::stoul(arguments[i + 1])), rest);
+      testing::become(arguments[i + 1], arguments[0]);
       return 5;
     }
   }
