@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Executes kernels of other compilers that are linked with the device bitcode: the example of
-libmori-shmem, in C++ and as LLVM IR, and, where a Triton is, kernels of python/tests/gpu. Each PE has
-a module of its own, whose state is set as mori_shmem_module_init does.
+libmori-shmem, in C++ and as LLVM IR, and, where a Triton is, a kernel of python/tests/gpu. Each PE
+has a module of its own, whose state is set as mori_shmem_module_init does.
 
 usage: bitcode_test.py EMULATOR.so BITCODE.bc ...
 """
@@ -15,7 +15,7 @@ import sys
 import tempfile
 
 from code_object import CodeObject
-from emulator.loader import LoadedObject, Launch, Memory
+from emulator.loader import Launch, LoadedObject, Memory
 from emulator.machine import Machine, load_library
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
