@@ -43,6 +43,7 @@ DROPPED = re.compile(
     r"!llvm\.module\.flags =)"
 )
 ATTACHED = re.compile(r", !(?:srcloc|tbaa) !\d+")
+SHARED_FUNCTION = re.compile(r"^define linkonce_odr (?:hidden |dso_local )*(.*) comdat( .*)$")
 LINKAGE = re.compile(r"^(define|@mori_\w+ =) (?:protected |hidden |dso_local )*(.*)$")
 
 
@@ -96,6 +97,7 @@ def clean(text: str) -> str:
         elif line.startswith("; ModuleID"):
             continue
         line = SHARED_VARIABLE.sub(r"\1internal \2\3", line)
+        line = SHARED_FUNCTION.sub(r"define internal \1\2", line)
         # Protected: found by the driver, and read without a detour over a table of addresses.
         line = LINKAGE.sub(r"\1 \2" if line.startswith("define") else r"\1 protected \2", line)
         lines.append(ATTACHED.sub("", line))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Executes kernels of other compilers that are linked with the device bitcode: the example of
-libmori-shmem, in C++ and as LLVM IR, and, where a Triton is, kernels of python/tests/gpu. Each PE
+libmori-shmem, in C++ and as LLVM IR, and, where a Triton is, a kernel of python/tests/gpu. Each PE
 has a module of its own, whose state is set as mori_shmem_module_init does.
 
 usage: bitcode_test.py EMULATOR.so BITCODE.bc ...
