@@ -91,6 +91,7 @@ def test_handles_are_opaque():
         "mori_ep",
         "mori_shmem",
         "mori_shmem_lease",
+        "mori_shmem_team",
     }
 
 
