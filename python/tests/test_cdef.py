@@ -94,6 +94,7 @@ def test_handles_are_opaque():
         "mori_io_transfer",
         "mori_shmem",
         "mori_shmem_lease",
+        "mori_shmem_team",
     }
 
 
