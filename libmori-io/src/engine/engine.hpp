@@ -160,6 +160,9 @@ class engine final : public std::enable_shared_from_this<engine>, public protoco
   void on_proven_guest(connection& what);
   void on_bytes(connection& what);
   bool flush(connection& what);
+  void watch_for_more(connection& what);
+  template <class Link>
+  void leave_for_next_turn(Link& what, auto&& pump);
   void flush(peer& what);
   void flush(guest& what);
   void on_broken(connection& what, const base::failure& why);

@@ -22,6 +22,7 @@ constexpr uint64_t stranger_patience_ns = 5 * base::ns_per_s;
 constexpr uint64_t dial_patience_ns = 3 * base::ns_per_s;  // for each address
 // Moved on one connection before others have their turn.
 constexpr uint64_t turn_bytes = 4 << 20;
+constexpr int rounds_per_turn = 8;
 
 std::string reason_of(int os_errno) {
   if (os_errno == 0) return "the connection was closed";
@@ -414,17 +415,36 @@ bool engine::flush(connection& what) {
     total += went.bytes;
     sent = true;
   }
+  watch_for_more(what);
+  return sent && !is_full;
+}
+
+void engine::watch_for_more(connection& what) {
   const bool takes = what.from == nullptr || what.from->link.wants_input(*what.stream);
   const uint32_t interest = (takes ? EPOLLIN : 0u) | (what.stream->wants_write() ? EPOLLOUT : 0u);
   if (const auto watched = watch(what, interest | EPOLLERR); !watched)
     on_broken(what, watched.error());
-  return sent && !is_full;
+}
+
+// A link that has had its share of the turn, and still has something to send: what it puts on its
+// streams makes the next turn begin at once.
+template <class Link>
+void engine::leave_for_next_turn(Link& what, auto&& pump) {
+  pump();
+  connection* const control = what.control;
+  watch_for_more(*control);
+  for (size_t i = 0; what.control == control && i < what.data.size(); ++i)
+    if (what.data[i]->at == connection::state::open) watch_for_more(*what.data[i]);
 }
 
 void engine::flush(peer& what) {
-  for (int round = 0; round < 8; ++round) {
+  for (int round = 0;; ++round) {
     connection* const control = what.control;
     if (control == nullptr || control->at != connection::state::open) return;
+    if (round == rounds_per_turn) {
+      leave_for_next_turn(what, [&] { what.link.pump(now_ns_); });
+      break;
+    }
     what.link.pump(now_ns_);
     bool sent = flush(*control);
     if (what.control != control) return;
@@ -446,9 +466,10 @@ void engine::flush(peer& what) {
 }
 
 void engine::flush(guest& what) {
-  for (int round = 0; round < 8; ++round) {
+  for (int round = 0;; ++round) {
     connection* const control = what.control;
     if (control == nullptr) return;
+    if (round == rounds_per_turn) return leave_for_next_turn(what, [&] { what.link.pump(); });
     what.link.pump();
     bool sent = flush(*control);
     if (what.control != control) return;
