@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-STATE_NAME, STATE_TYPE = "mori_shmem_module_state_v2", "%struct.mori_shmem_device_state_v1"
+STATE_NAME, STATE_TYPE = "mori_shmem_module_state_v2", "%struct.mori_shmem_device_state_v2"
 TYPES = {"f32": "float", "f64": "double"}
 DEFINITION = re.compile(
     r"^define (?P<result>[^@]*)@(?P<name>[\w.]+)\((?P<arguments>.*?)\) .*\{$", re.M
@@ -52,6 +52,8 @@ def wanted(functions):
 def defined(listing):
     found = {}
     for match in DEFINITION.finditer(listing):
+        if "internal" in match[0].split("@")[0].split():
+            continue  # a part of others that the compiler did not inline: nobody can name it
         arguments = [type_of(one) for one in match["arguments"].split(",") if one.strip()]
         found[match["name"]] = (type_of(match["result"]), arguments)
     return found

@@ -86,7 +86,7 @@ TEST_CASE("modules: a module has the context's state until the context ends") {
   // Another context of the same process, later.
   mori_shmem* const second = create();
   CHECK(init(second, one.handle()) == "");
-  CHECK(one.variable().level == 1);
+  CHECK(one.variable().level == 2);
   CHECK(other.is_dead());
   mori_shmem_destroy(second);
   CHECK(one.is_dead());
@@ -126,7 +126,7 @@ TEST_CASE("modules: what is refused says why") {
   CHECK(contains(absent, state_name));
   const std::string sized = init(context, small.handle());
   CHECK(contains(sized, "MORI_E_VERSION"));
-  CHECK(contains(sized, "has 88 bytes, this library's has 96"));
+  CHECK(contains(sized, "has 88 bytes, this library's has 128"));
   CHECK(small.is_dead());
   session.world().set.faults["cuModuleGetGlobal_v2"] = 400;
   CHECK(contains(init(context, without.handle()), "cuModuleGetGlobal"));

@@ -46,9 +46,14 @@ class target_process {
     close(in_);
     if (pid_ > 0) end(SIGKILL);
   }
-  void send(int signal) { REQUIRE(kill(pid_, signal) == 0); }
+  // Returns when the process has stopped, where that is what it shall do.
+  void send(int signal) {
+    REQUIRE(kill(pid_, signal) == 0);
+    int how = 0;
+    if (signal == SIGSTOP) REQUIRE(waitpid(pid_, &how, WUNTRACED) == pid_);
+  }
   void end(int signal) {
-    kill(pid_, SIGCONT);
+    if (signal != SIGKILL) kill(pid_, SIGCONT);  // which would let it answer before it dies
     kill(pid_, signal);
     waitpid(pid_, nullptr, 0);
     pid_ = -1;
