@@ -20,7 +20,7 @@ from code_object import CodeObject
 from emulator.decoder import TREE
 
 HERE = pathlib.Path(__file__).resolve().parent
-TESTS = ("shmem_test.py", "ep_test.py")
+TESTS = ("shmem_test.py", "ep_test.py", "io_test.py")
 ARCHITECTURES = ("gfx942", "gfx950")
 
 
