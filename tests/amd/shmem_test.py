@@ -326,6 +326,35 @@ def host_call_kernel(stage):
             assert given == (0 if is_signal else before, 0, 0), given
 
 
+@cases.one("changes that peers ask for over a network")
+def apply_kernel(stage):
+    """apply_args: where entries are, how many; an entry: address, value, compare, before, width,
+    operation."""
+    # Operation, value, compare, width, before it, after it.
+    changes = (
+        (SIGNAL_SET, 5, 0, 8, 40, 5),
+        (SIGNAL_ADD, 6, 0, 8, 5, 11),
+        (AMO_COMPARE_SWAP, 9, 11, 8, 11, 9),
+        (AMO_COMPARE_SWAP, 1, 11, 8, 9, 9),
+        (SIGNAL_ADD, 2**32 - 1, 0, 4, 9, 8),
+    )
+    for count in (0, len(changes)):
+        with World(stage.host, 1) as world:
+            (pe,) = world.pes
+            poke(pe.user, struct.pack("<Q", 40))
+            entries = b"".join(
+                struct.pack("<QQQQIi", pe.user, value, compare, 0, width, operation)
+                for operation, value, compare, width, _, _ in changes
+            )
+            at = pe.private(entries)
+            task = Task(pe, "mori_shmem_apply", struct.pack("<QQ", at, count))
+            stage.run(world, [task], seed=1)
+            befores = [one[0] for one in struct.iter_unpack("<24xQ8x", peek(at, len(entries)))]
+            assert befores == [one[4] if count else 0 for one in changes], befores
+            last = changes[-1][5] if count else 40
+            assert struct.unpack("<Q", peek(pe.user, 8)) == (last,)
+
+
 @cases.one("all operations on one PE")
 def all_operations(stage):
     """The compile check of the device API runs as well; blocks of several sizes."""
