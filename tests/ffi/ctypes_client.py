@@ -17,6 +17,7 @@ INTEGERS = {
     "int32_t": ctypes.c_int32,
     "mori_status": ctypes.c_int32,
     "uint8_t": ctypes.c_uint8,
+    "uint16_t": ctypes.c_uint16,
     "uint32_t": ctypes.c_uint32,
     "uint64_t": ctypes.c_uint64,
     "char": ctypes.c_char,

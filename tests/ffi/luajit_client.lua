@@ -8,7 +8,7 @@ local ffi = require("ffi")
 local capi, shmem_path, ep_path = arg[1], arg[2], arg[3]
 local PES, TOKENS, HIDDEN = 2, 2, 4
 
-for _, name in ipairs({"base", "shmem_device", "shmem", "ep"}) do
+for _, name in ipairs({"base", "shmem_device", "shmem_types", "shmem", "ep"}) do
   local file = assert(io.open(capi .. "/include/mori/" .. name .. ".h"))
   local text = file:read("*a")
   file:close()

@@ -168,7 +168,8 @@ TEST_CASE("connections that break under load: all transfers succeed, each is tol
   constexpr uint64_t count = 300;
   std::atomic<bool> stop{false};
   std::thread breaker([&] {
-    for (uint64_t round = 0; !stop; ++round) {
+    // Fewer than a transfer may be repeated, however slow the machine.
+    for (uint64_t round = 0; !stop && round < 30; ++round) {
       const std::vector<int> open = connected_sockets();
       if (!open.empty()) shutdown(open[round % open.size()], SHUT_RDWR);
       pause_ms(20);

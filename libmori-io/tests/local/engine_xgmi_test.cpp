@@ -69,7 +69,7 @@ TEST_CASE("engines of one node: the way, the bytes, one notification each") {
     side a = make_side("a", "plain"), b = make_side("b", kind);
     REQUIRE(join(a, b) == "ok");
     CHECK(a.ask("stats") ==
-          fmt::format("{} alive failovers 0: XGMI: {}", MORI_IO_BACKEND_XGMI,
+          fmt::format("{} alive failovers 0: XGMI: {}", int{MORI_IO_BACKEND_XGMI},
                       kind == "segment"
                           ? "host memory mapped"
                           : fmt::format("cross-memory attach to process {}", b.process->pid())));
@@ -123,7 +123,7 @@ TEST_CASE("engines of one node: a way that closes hands over to TCP, nothing is 
   CHECK(a.ask("sum") == b.ask("sum"));
   CHECK(inbound(b, 5) == "1,2,3,4,5,");
   const std::string stats = a.ask("stats");
-  CHECK(stats.starts_with(fmt::format("{} alive failovers 1: ", MORI_IO_BACKEND_TCP)));
+  CHECK(stats.starts_with(fmt::format("{} alive failovers 1: ", int{MORI_IO_BACKEND_TCP})));
   CHECK(stats.find(fmt::format("attaching to process {} is denied", b.process->pid())) !=
         std::string::npos);
   // A new session knows at once.
