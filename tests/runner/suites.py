@@ -147,12 +147,12 @@ def release_suites():
     gpu = [[PYTHON, "-B", "tests/gpu/gpu_test.py", *map(str, programs)]]
     return [
         Suite("build", 600, build, load=2, counted=False),
-        of_release("unit", 120),
+        of_release("unit", 240),
         of_release("fuzz", 60),
         of_release("abi", 90),
         of_release("ffi", 90),
         of_release("modules", 60),
-        of_release("multi", 240),
+        of_release("multi", 360),
         of_release("bench", 180),
         Suite("gpu", 900, gpu, after=("build",), load=2),
         Suite("python", 600, python, after=("build",)),

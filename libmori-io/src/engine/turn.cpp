@@ -50,13 +50,14 @@ void engine::turn(uint64_t timeout_ns) {
   now_ns_ = base::now_ns();
   for (int i = 0; i < count; ++i) {
     const epoll_event& each = events[static_cast<size_t>(i)];
-    if (each.data.u64 == kick_ticket) {
+    const uint64_t ticket = each.data.u64;  // a copy: the struct is packed
+    if (ticket == kick_ticket) {
       uint64_t drained = 0;
       [[maybe_unused]] const ssize_t got = ::read(kick_fd_.get(), &drained, sizeof drained);
-    } else if (each.data.u64 == listener_ticket) {
+    } else if (ticket == listener_ticket) {
       accept_strangers();
-    } else if (each.data.u64 != backend_ticket) {
-      const auto found = connections_.find(each.data.u64);
+    } else if (ticket != backend_ticket) {
+      const auto found = connections_.find(ticket);
       if (found != connections_.end()) on_event(*found->second, each.events);
     }
   }
