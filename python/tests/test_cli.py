@@ -28,7 +28,7 @@ def test_info():
     assert done.stderr == ""
     for part in (
         "mori 0.1.0",
-        "libmori-shmem 0.2.0, ABI level 2",
+        "libmori-shmem 0.3.0, ABI level 3",
         "libmori-ep    0.1.0, ABI level 1",
         "libmori-io    0.2.0, ABI level 2",
         "host    viable: ",
@@ -45,7 +45,7 @@ def test_info():
 def test_info_json():
     done = mori("info", "--json")
     report = json.loads(done.stdout)
-    assert report["libraries"]["shmem"]["version"] == "0.2.0"
+    assert report["libraries"]["shmem"]["version"] == "0.3.0"
     assert report["backends"]["host"]["viable"] is True
     for name in ("amd", "nvidia"):
         backend = report["backends"][name]

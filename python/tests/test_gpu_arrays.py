@@ -490,6 +490,6 @@ def test_modules(gpu):
         context.module_init(4096)
 
 
-def test_what_no_gpu_does(gpu):
-    with solo() as context, pytest.raises(UnsupportedError, match="flags is 2"):
+def test_flags_that_no_memory_has(gpu):
+    with solo() as context, pytest.raises(UnsupportedError, match="flags 2 are none of"):
         shmem.shmem_ext_malloc_with_flags(8, 2, context=context)
