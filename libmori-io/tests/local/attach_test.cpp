@@ -393,7 +393,7 @@ TEST_CASE("attach: another host, another pid namespace") {
   // From inside too.
   CHECK(inside.ask("attach", io_test::card_text(*own)) ==
         fmt::format("{} process {} is in another pid namespace ({}, this process in {})",
-                    MORI_E_UNAVAILABLE, own->pid, own->pid_namespace, card.pid_namespace));
+                    int{MORI_E_UNAVAILABLE}, own->pid, own->pid_namespace, card.pid_namespace));
 }
 
 TEST_CASE("attach: as an unprivileged user, and denied to another one") {
@@ -412,13 +412,13 @@ TEST_CASE("attach: as an unprivileged user, and denied to another one") {
       third.ask("attach", card) ==
       fmt::format("{} attaching to process {} is denied: it is user 65534's, this process is user "
                   "65533's",
-                  MORI_E_UNAVAILABLE, second.pid()));
+                  int{MORI_E_UNAVAILABLE}, second.pid()));
   // A process that hides itself.
   REQUIRE(second.ask("hide") == "ok");
   const std::string hidden = fmt::format(
       "{} attaching to process {} is denied: a security policy forbids it, or the "
       "process may not be dumped",
-      MORI_E_UNAVAILABLE, second.pid());
+      int{MORI_E_UNAVAILABLE}, second.pid());
   CHECK(first.ask("move", 1, here, there, 100'000) == hidden);
   CHECK(first.ask("attach", card) == hidden);
 }
@@ -429,7 +429,7 @@ TEST_CASE("attach: a policy that forbids it") {
   CHECK(first.ask("attach", io_test::card_text(second.card())) ==
         fmt::format("{} attaching to process {} is denied: a security policy forbids it, or the "
                     "process may not be dumped",
-                    MORI_E_UNAVAILABLE, second.pid()));
+                    int{MORI_E_UNAVAILABLE}, second.pid()));
 }
 
 TEST_CASE("attach: the start time is found whatever a process calls itself") {

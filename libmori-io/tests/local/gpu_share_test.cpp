@@ -178,7 +178,7 @@ TEST_CASE("gpu share: memory that cannot be shared, and what helps") {
                     "error). Memory of PyTorch's expandable segments or of an asynchronous pool is "
                     "like that: set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False "
                     "(PYTORCH_HIP_ALLOC_CONF for AMD)",
-                    MORI_E_UNAVAILABLE, memory.address));
+                    int{MORI_E_UNAVAILABLE}, memory.address));
   // A plain allocation whose handle fails has no descriptor either.
   const uint64_t plain = owner.number("gpu-buffer", 4096);
   owner.ask("gpu-fault", "cuIpcGetMemHandle");

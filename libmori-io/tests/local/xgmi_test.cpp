@@ -267,7 +267,8 @@ TEST_CASE("xgmi: a deregistered region is not attached anew, whatever was attach
                                            "mori_io_alloc; not attached: {}",
                                            gone);
     CHECK(failure(node.attach(mine, first)) ==
-          fmt::format("{} {}", remote.on_gpu ? MORI_E_NOT_FOUND : MORI_E_UNAVAILABLE, expected));
+          fmt::format("{} {}", remote.on_gpu ? int{MORI_E_NOT_FOUND} : int{MORI_E_UNAVAILABLE},
+                      expected));
     CHECK(node.attach(mine, second));
     REQUIRE(other.ask("xgmi-withdraw", 2) == "ok");
   }
@@ -304,11 +305,12 @@ TEST_CASE("xgmi: denied, in another pid namespace, gone: the reasons of both way
       "may not be dumped",
       second.pid());
   // Also in the middle, when the path is open: the engine then goes another way.
-  CHECK(first.ask("xgmi-job", 1, 0, 0, 4096) == fmt::format("{} {}", MORI_E_UNAVAILABLE, denied));
+  CHECK(first.ask("xgmi-job", 1, 0, 0, 4096) ==
+        fmt::format("{} {}", int{MORI_E_UNAVAILABLE}, denied));
   CHECK(
       first.ask("xgmi-attach", 2, here.address, here.bytes, 0, both, desc) ==
       fmt::format("{} not mapped: the memory was not allocated by mori_io_alloc; not attached: {}",
-                  MORI_E_UNAVAILABLE, denied));
+                  int{MORI_E_UNAVAILABLE}, denied));
   // Segments need no such right.
   const theirs segment = make_theirs(second, "segment", 4096);
   const std::string mapped = second.ask("xgmi-region", 2, segment.address, segment.bytes, 0, both);
@@ -328,7 +330,7 @@ TEST_CASE("xgmi: denied, in another pid namespace, gone: the reasons of both way
       first.ask("xgmi-attach", 6, here.address, here.bytes, 0, both, desc) ==
       fmt::format("{} not mapped: the memory was not allocated by mori_io_alloc; not attached: its "
                   "unix socket cannot be reached from here: another network namespace?",
-                  MORI_E_UNAVAILABLE));
+                  int{MORI_E_UNAVAILABLE}));
 }
 
 TEST_CASE("xgmi: the owner dies while bytes move") {
@@ -343,7 +345,7 @@ TEST_CASE("xgmi: the owner dies while bytes move") {
   CHECK(node.run(false, {&all, 1}));
   other.kill();
   CHECK(failure(node.run(false, {&all, 1})) ==
-        fmt::format("{} process {} has ended", MORI_E_PEER_DEAD, pid));
+        fmt::format("{} process {} has ended", int{MORI_E_PEER_DEAD}, pid));
 }
 
 TEST_CASE("xgmi: regions for reading only") {
@@ -357,7 +359,7 @@ TEST_CASE("xgmi: regions for reading only") {
   const piece all{0, 0, 4096};
   CHECK(node.run(true, {&all, 1}));
   CHECK(failure(node.run(false, {&all, 1})) ==
-        fmt::format("{} the memory is offered for reading only", MORI_E_INVALID));
+        fmt::format("{} the memory is offered for reading only", int{MORI_E_INVALID}));
 }
 
 TEST_CASE("xgmi: descriptors without its blobs, or with wrong ones") {
@@ -403,7 +405,7 @@ TEST_CASE("xgmi: GPU memory that cannot be shared says so to the other side") {
       failure(node.attach(node.add(local.options(1)), describe(other, memory, 1)));
   CHECK(text.find(fmt::format("{} engine 'owner' says: GPU memory at {:#x} cannot be shared with "
                               "other processes: ",
-                              MORI_E_UNAVAILABLE, memory.address)) == 0);
+                              int{MORI_E_UNAVAILABLE}, memory.address)) == 0);
   CHECK(text.find("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:False") != std::string::npos);
 }
 
