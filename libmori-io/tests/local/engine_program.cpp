@@ -69,8 +69,8 @@ class session {
   }
 
  private:
-  // What peers wrote was written under the engine's lock, which any question takes; that the writing
-  // is over is known from their process, of which a race detector knows nothing.
+  // What peers wrote was written under the engine's lock, which any question takes; that it is over
+  // is known from their process, of which a race detector knows nothing.
   std::string sum() {
     mori_io_stats stats{};
     stats.struct_size = sizeof stats;
