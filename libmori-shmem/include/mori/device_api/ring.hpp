@@ -66,18 +66,19 @@ MORI_HOT device::doorbell bell_of(const ring& of) {
 enum class seen_word : u32 { taken = 0, done = 1 };
 
 // Waits until enough(counter of the proxy). What was seen last is kept where producers are: most
-// calls need no look over the bus.
+// calls need no look over the bus. Whoever relies on it also relies on what the proxy published
+// before, which came from outside of the GPU: hence system scope.
 template <class Enough>
 MORI_DEVICE i32 await_counter(const state& s, const ring& of, seen_word which, Enough enough,
                               const device::wait_subject& subject) {
   using namespace device;
   u64* seen = pointer<u64>(of.seen) + static_cast<u32>(which);
-  if (enough(load<scope::device, order::acquire>(seen))) return MORI_OK;
+  if (enough(load<scope::system, order::acquire>(seen))) return MORI_OK;
   const u64* counter = pointer<const u64>(which == seen_word::taken ? of.taken : of.done);
   const auto result = device::wait_until(counter, enough, limits_of(s), subject, bell_of(of));
   if (!result.met) return ended_status(s);
   // Another lane may have seen more; then the next one looks once too often.
-  store<scope::device, order::release>(seen, result.seen);
+  store<scope::system, order::release>(seen, result.seen);
   return MORI_OK;
 }
 
@@ -156,7 +157,7 @@ MORI_HOT command put_command(const state& s, const extent& where, const void* fr
 // One lane, until all commands that are in the ring now are complete.
 MORI_COLD i32 drain_ring(const state& s, const ring& of, i32 pe) {
   using namespace device;
-  const u64 tail = load<scope::device, order::acquire>(pointer<const u64>(of.tail));
+  const u64 tail = load<scope::system, order::acquire>(pointer<const u64>(of.tail));
   return await_counter(s, of, seen_word::done, [tail](u64 done) { return done >= tail; },
                        {MORI_SHMEM_OP_QUIET, pe, tail});
 }
@@ -164,7 +165,7 @@ MORI_COLD i32 drain_ring(const state& s, const ring& of, i32 pe) {
 // The same for commands to one PE.
 MORI_COLD i32 drain_peer(const state& s, const ring& of, i32 pe) {
   using namespace device;
-  const u64 posted = load<scope::device, order::acquire>(pointer<const u64>(of.posted) + pe);
+  const u64 posted = load<scope::system, order::acquire>(pointer<const u64>(of.posted) + pe);
   if (posted == 0) return MORI_OK;
   const auto result = device::wait_until(
       pointer<const u64>(of.completed) + pe, [posted](u64 done) { return done >= posted; },
