@@ -19,7 +19,8 @@ mount -t 9p -o $plan9,cache=loose,ro host /host
 mount -t tmpfs -o size=75% up /up
 mkdir /up/upper /up/work
 root=/root
-mount -t overlay -o lowerdir=/host,upperdir=/up/upper,workdir=/up/work over $root || say "no overlay"
+mount -t overlay -o lowerdir=/host,upperdir=/up/upper,workdir=/up/work over $root ||
+  say "no overlay"
 
 for name in proc sys dev tmp run; do mkdir -p $root/$name; done
 mount -t proc proc $root/proc

@@ -9,6 +9,7 @@ import argparse
 import dataclasses
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -78,12 +79,69 @@ def machine_that_does_not_end_is_ended(_):
     expect(time.monotonic() - since < 30, f"took {time.monotonic() - since:.0f} s")
 
 
+# --- The link layer: devices, queue pairs, endpoints.
+
+DOCTEST = re.compile(r"test cases: +\d+ \| +(\d+) passed \| +(\d+) failed")
+LINK_TESTS = "subprojects/mori-link/tests"
+
+
+def link_layer_on_one_node(build):
+    """Prints doctest's closing lines, which are counted."""
+    ran = in_guest([build / LINK_TESTS / "link_endpoint_test", "--no-intro"])
+    expect(ran.code == 0 and DOCTEST.search(ran.out), f"exit code {ran.code}\n{ran.out}{ran.err}")
+    print("\n".join(line for line in ran.out.splitlines() if line.startswith("[doctest] test")))
+
+
+def two_nodes(build, scenario, before=""):
+    """Runs the program of endpoints on both nodes, after a shell command; returns what it says."""
+    program = build / LINK_TESTS / "endpoint_program"
+    script = f"{before or ':'} && exec {program} $RDMA_VM_NODE $RDMA_VM_PEER_IP {scenario}"
+    ran = in_guest(["bash", "-c", script], nodes=2)
+    expect(ran.code == 0, f"exit code {ran.code}\n{ran.out}{ran.err}")
+    return ran.out
+
+
+def link_layer_on_two_nodes(build):
+    out = two_nodes(build, "plain")
+    expect("160 done, byte-exact, 0 recoveries" in out, out)
+
+
+def link_layer_on_two_nodes_that_lose_packets_and_begin_anew(build):
+    out = two_nodes(build, "break", "tc qdisc add dev eth0 root netem loss 2%")
+    found = re.search(r"120 done, byte-exact, (\d+) recoveries", out)
+    expect(found and int(found[1]) > 0, out)
+
+
+def peer_that_dies_in_the_middle(build):
+    out = two_nodes(build, "killed")
+    expect("node 1: dies" in out, out)
+    expect(re.search(r"node 0: \d+ done, [1-9]\d* failed, noticed after", out), out)
+    expect("the peer does not answer" in out, out)
+
+
+def packets_are_lost_and_nothing_else(build):
+    out = two_nodes(build, "plain", "tc qdisc add dev eth0 root netem loss 2%")
+    expect("160 done, byte-exact" in out, out)
+
+
+def nodes_begin_anew_ten_times(build):
+    for _ in range(10):
+        expect("120 done, byte-exact" in two_nodes(build, "break"), "not byte-exact")
+
+
 CASES = [
     machine_that_does_not_end_is_ended,
     machine_gives_back_what_a_command_does,
-    machines_of_two_nodes_reach_each_other,
+    link_layer_on_one_node,
+    link_layer_on_two_nodes,
+    link_layer_on_two_nodes_that_lose_packets_and_begin_anew,
+    peer_that_dies_in_the_middle,
 ]
-FULL_CASES = []
+FULL_CASES = [
+    machines_of_two_nodes_reach_each_other,
+    packets_are_lost_and_nothing_else,
+    nodes_begin_anew_ten_times,
+]
 
 
 # --- Running them.
