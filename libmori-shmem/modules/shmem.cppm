@@ -80,6 +80,11 @@ export {
   using ::mori_shmem_device_state;
   using ::mori_shmem_device_state_v1;
   using ::mori_shmem_device_state_v2;
+  using ::MORI_SHMEM_DRIVE_BEGIN;
+  using ::MORI_SHMEM_DRIVE_END;
+  using ::MORI_SHMEM_DRIVE_SLEEP;
+  using ::MORI_SHMEM_DRIVE_STEP;
+  using ::mori_shmem_driver_v1;
   using ::mori_shmem_fault;
   using ::mori_shmem_fence;
   using ::mori_shmem_free;

@@ -221,4 +221,6 @@ TEST_CASE("names of the modes in the environment, their default sizes, and missp
   CHECK(contains(refused("MORI_SHMEM_VMM_CHUNK_SIZE", "3M"), "3145728 bytes, expected a power"));
   CHECK(contains(refused("MORI_SHMEM_VMM_CHUNK_SIZE", "1M"), "2097152 .. 17592186044416"));
   CHECK(contains(refused("MORI_SHMEM_HEAP_TYPE", "cached"), "neither uncached nor normal"));
+  CHECK(refused("MORI_SHMEM_SECURITY", "none") ==
+        "MORI_E_INVALID: MORI_SHMEM_SECURITY='none' is neither mac nor trusted");
 }

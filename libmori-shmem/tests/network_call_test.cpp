@@ -32,6 +32,7 @@ struct group_of {
   int pe_count = 2;
   int queues = 1;
   uint64_t wait_ns = 30 * base::ns_per_s;
+  bool authenticates_bulk = true;
 };
 
 // body(context, pe) on every PE; contexts end after all bodies.
@@ -51,6 +52,7 @@ void run_group(const group_of& with, const std::function<void(core::context&, in
       mine.heartbeat_timeout_ns = 20 * base::ns_per_s;
       mine.disable_p2p = true;
       mine.queue_pair_per_pe_count = with.queues;
+      mine.authenticates_bulk = with.authenticates_bulk;
       auto made = core::context::create(*id, mine);
       CHECK_MESSAGE(static_cast<bool>(made), (made ? "" : made.error().text));
       if (!made) return;
@@ -231,4 +233,65 @@ TEST_CASE("network calls: a wait that is not answered ends with its budget and n
                           {reinterpret_cast<void*>(context.state().heap_base + 65536), &word, 8,
                            1}) == MORI_E_TIMEOUT);
   });
+}
+
+TEST_CASE("network calls: bulk of all sizes and alignments, with and without a MAC") {
+  constexpr uint64_t most = 3 << 20;
+  for (const bool authenticates : {true, false}) {
+    group_of with;
+    with.authenticates_bulk = authenticates;
+    run_group(with, [&](core::context& context, int pe) {
+      const api::state& state = context.state();
+      auto* target = allocate<unsigned char>(context, most + 64);
+      auto* signals = allocate<uint64_t>(context, 8);
+      std::vector<unsigned char> source(most + 64), back(most + 64);
+      std::mt19937_64 random(seed() + static_cast<uint64_t>(pe));
+      for (unsigned char& byte : source) byte = static_cast<unsigned char>(random());
+      uint64_t round = 0;
+      for (const uint64_t bytes : {uint64_t{2048}, uint64_t{2049}, uint64_t{262'144},
+                                   uint64_t{262'145}, uint64_t{786'433}, most})
+        for (const uint64_t skew : {0, 1, 8}) {
+          CAPTURE(bytes);
+          CAPTURE(skew);
+          ++round;
+          // The signal follows the data, so the target has all of it.
+          REQUIRE(api::putmem_signal_nbi(lane, state,
+                                         {target + skew, source.data() + skew, bytes, 1 - pe},
+                                         {signals, round, MORI_SHMEM_SIGNAL_SET}) == MORI_OK);
+          REQUIRE(api::quiet(lane, state) == MORI_OK);
+          std::fill(back.begin(), back.end(), static_cast<unsigned char>(0));
+          REQUIRE(api::getmem(lane, state, {back.data() + skew, target + skew, bytes, 1 - pe}) ==
+                  MORI_OK);
+          const auto at = static_cast<ptrdiff_t>(skew), end = static_cast<ptrdiff_t>(skew + bytes);
+          CHECK(std::equal(back.begin() + at, back.begin() + end, source.begin() + at));
+          CHECK(back[skew + bytes] == 0);
+          const auto seen = api::wait_until(
+              lane, state, api::wait_request<uint64_t>{signals, MORI_SHMEM_CMP_GE, round, 1 - pe});
+          REQUIRE(seen.met != 0);
+        }
+      CHECK(static_cast<bool>(context.barrier_all()));
+    });
+  }
+}
+
+TEST_CASE("network calls: PEs that do not agree on the MAC are told who differs") {
+  const auto id = mori::link::make_unique_id();
+  REQUIRE(static_cast<bool>(id));
+  std::vector<std::string> texts(3);
+  run_threads(3, [&](int pe) {
+    core::settings mine;
+    mine.pe = pe;
+    mine.pe_count = 3;
+    mine.heap_bytes = 1 << 20;
+    mine.bootstrap_timeout_ns = 30 * base::ns_per_s;
+    mine.heartbeat_timeout_ns = 20 * base::ns_per_s;
+    mine.disable_p2p = true;
+    mine.authenticates_bulk = pe != 2;
+    const auto made = core::context::create(*id, mine);
+    REQUIRE_FALSE(static_cast<bool>(made));
+    CHECK(made.error().status == MORI_E_INVALID);
+    texts[static_cast<size_t>(pe)] = made.error().text;
+  });
+  for (const std::string& text : texts)
+    CHECK(text == "MORI_SHMEM_SECURITY is mac on PE 0 and trusted on PE 2");
 }

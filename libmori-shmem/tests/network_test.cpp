@@ -224,6 +224,48 @@ TEST_CASE("network: a peer's nonsense changes nothing and names what was wrong")
   CHECK(here.heard.complete.empty());
 }
 
+TEST_CASE("network: bulk goes to its place, by way of a buffer where it has to be proven first") {
+  for (const bool in_place : {true, false}) {
+    end here;
+    core::conversation talk{here.memory,
+                            {reinterpret_cast<uint64_t>(here.heap.data()), sizeof here.heap},
+                            here.heard,
+                            in_place};
+    byte_vector text;
+    core::append(text, {.kind = core::record_kind::put, .is_last = 1, .bytes = 16, .offset = 24});
+    REQUIRE(static_cast<bool>(talk.on_frame(text, 16)));
+    std::byte* const heap = reinterpret_cast<std::byte*>(here.heap.data());
+    CHECK((talk.bulk_place() == heap + 24) == in_place);
+    std::memset(talk.bulk_place(), 0x11, 16);
+    CHECK(here.heap[3] == (in_place ? 0x1111111111111111 : 0));
+    CHECK(talk.answer_count() == 0);
+    REQUIRE(static_cast<bool>(talk.on_bulk()));
+    CHECK(here.heap[2] == 0);
+    CHECK(here.heap[3] == 0x1111111111111111);
+    CHECK(here.heap[4] == 0x1111111111111111);
+    CHECK(here.heap[5] == 0);
+    CHECK(talk.answer_count() == 1);
+  }
+}
+
+TEST_CASE("network: bulk without a record that wants it is refused, before it has a place") {
+  end here;
+  const auto refused = [&](const core::record& what, uint32_t bulk_bytes) {
+    byte_vector text;
+    core::append(text, what);
+    const auto outcome = here.talk.on_frame(text, bulk_bytes);
+    return outcome ? "" : outcome.error().text;
+  };
+  using kind = core::record_kind;
+  CHECK(contains(refused({.kind = kind::put, .bytes = 8}, 9), "announces 8 bytes of data, 9"));
+  CHECK(contains(refused({.kind = kind::put, .bytes = 16, .offset = 504}, 16), "offset 0x1f8"));
+  CHECK(contains(refused({.kind = kind::data, .is_last = 1, .bytes = 8}, 8), "nobody waits for"));
+  CHECK(contains(refused({.kind = kind::signal, .bytes = 8}, 8), "a record of kind 2"));
+  const auto outcome = here.talk.on_frame({}, 8);
+  REQUIRE_FALSE(static_cast<bool>(outcome));
+  CHECK(outcome.error().text == "8 bytes of bulk behind no record");
+}
+
 TEST_CASE("network: what a peer may ask for at once is bounded") {
   end here;
   const core::record ask{.kind = core::record_kind::get, .value = 8};

@@ -51,7 +51,7 @@ network_world::network_world(const world_options& with) : options_(with), random
             *own.memory,
             core::conversation::heap_range{reinterpret_cast<uint64_t>(own.heap.data()),
                                            own.heap.size() * 8},
-            *own.sides.back());
+            *own.sides.back(), with.seed % 2 == 0);
     }
 }
 
@@ -220,10 +220,11 @@ bool network_world::speak(side& of) {
   const auto frame = of.talk->next_frame();
   REQUIRE(static_cast<bool>(frame));
   if (frame->text.empty()) return false;
-  std::vector<std::byte> bytes(frame->text.begin(), frame->text.end());
-  bytes.insert(bytes.end(), frame->bulk.begin(), frame->bulk.end());
-  CHECK(bytes.size() <= core::largest_payload_bytes);
-  if (!is_cut(of.from, of.to)) of.wire.push_back(std::move(bytes));
+  CHECK(frame->text.size() <= core::largest_payload_bytes);
+  CHECK(frame->bulk.size() <= core::largest_chunk_bytes);
+  if (!is_cut(of.from, of.to))
+    of.wire.push_back(
+        {{frame->text.begin(), frame->text.end()}, {frame->bulk.begin(), frame->bulk.end()}});
   return true;
 }
 
@@ -238,11 +239,16 @@ void network_world::check_order(int at) {
 
 bool network_world::listen(side& of) {
   if (of.wire.empty() || is_cut(of.from, of.to)) return false;
-  const auto bytes = std::move(of.wire.front());
+  const auto frame = std::move(of.wire.front());
   of.wire.pop_front();
   pe& target = *pes_[static_cast<size_t>(of.to)];
-  const auto heard = target.sides[static_cast<size_t>(of.from)]->talk->on_frame(bytes);
-  CHECK_MESSAGE(static_cast<bool>(heard), repeat());
+  core::conversation& talk = *target.sides[static_cast<size_t>(of.from)]->talk;
+  const auto bulk_bytes = static_cast<uint32_t>(frame.bulk.size());
+  CHECK_MESSAGE(static_cast<bool>(talk.on_frame(frame.text, bulk_bytes)), repeat());
+  if (bulk_bytes != 0) {
+    std::memcpy(talk.bulk_place(), frame.bulk.data(), bulk_bytes);
+    CHECK_MESSAGE(static_cast<bool>(talk.on_bulk()), repeat());
+  }
   CHECK(static_cast<bool>(target.memory->flush()));
   check_order(of.to);
   return true;

@@ -97,7 +97,10 @@ class network_world {
     network_world& world;
     int from, to;
     std::unique_ptr<core::conversation> talk;
-    std::deque<std::vector<std::byte>> wire;  // frames that `to` has not read
+    struct frame {
+      std::vector<std::byte> text, bulk;
+    };
+    std::deque<frame> wire;  // frames that `to` has not read
   };
   struct pe {
     std::vector<uint64_t> heap;

@@ -35,6 +35,7 @@ class Benchmark:
 
 BENCHMARKS = {
     "shmem-host": Benchmark(host_benchmarks.sample_shmem_host, host_benchmarks.SHMEM_HOST),
+    "shmem-net": Benchmark(host_benchmarks.sample_shmem_net, host_benchmarks.SHMEM_NET),
     "ep-host": Benchmark(host_benchmarks.sample_ep_host, host_benchmarks.EP_HOST),
     "io-shm": Benchmark(io_benchmarks.sample_io_shm, io_benchmarks.IO_SHM),
     "io-tcp": Benchmark(io_benchmarks.sample_io_tcp, io_benchmarks.IO_TCP),

@@ -7,7 +7,8 @@
 # how to add one. A goal that is not reached is no failure, a benchmark that cannot run is one.
 #
 # usage: bash tests/bench/compare.sh NAME ... [OPTION ...]
-#        NAME: shmem-host, ep-host, io-shm, io-tcp, io-peers, shmem-gpu, ep-gpu, ir-gpu, all
+#        NAME: shmem-host, shmem-net, ep-host, io-shm, io-tcp, io-peers, shmem-gpu, ep-gpu,
+#              ir-gpu, all
 #        options: --help
 set -euo pipefail
 [ $# -gt 0 ] || { sed -n '/^# usage: /,/^#        options/s/^# //p' "$0" >&2; exit 2; }
@@ -18,7 +19,7 @@ log=$root/build/bench.log
 needs_host=no
 needs_peers=no
 for word in "$@"; do
-  case $word in shmem-host | ep-host | io-shm | io-tcp | io-peers | all) needs_host=yes ;; esac
+  case $word in shmem-host | shmem-net | ep-host | io-* | all) needs_host=yes ;; esac
   case $word in io-peers) needs_peers=yes ;; esac
   case $word in --compile-only) needs_host=no; break ;; esac
 done
@@ -49,8 +50,8 @@ set_up() {
       timeout 900 build/peers/bin/python -m pip install -q --disable-pip-version-check --no-deps \
         nixl nixl-cu12 numpy && touch build/peers/.complete || return 1
   fi
-  timeout 1800 "$mori_venv/bin/ninja" -C $folder tests/bench/shmem_host tests/bench/ep_host \
-    tests/bench/io_host
+  timeout 1800 "$mori_venv/bin/ninja" -C $folder tests/bench/shmem_host tests/bench/shmem_net \
+    tests/bench/ep_host tests/bench/io_host
 }
 if ! set_up >$log 2>&1; then
   tail -n 30 $log >&2

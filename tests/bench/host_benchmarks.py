@@ -166,6 +166,21 @@ def sample_shmem_host(options):
     return samples
 
 
+# Of the bulk's MAC, by MORI_SHMEM_SECURITY: the default, and what a bare socket compares with.
+SECURITIES = {"mac": "_mac", "trusted": ""}
+
+
+def sample_shmem_net(options):
+    samples = collections.defaultdict(list)
+    command = [program(options, "shmem_net"), *(["--smoke"] if options.smoke else [])]
+    for _ in range(1 if options.smoke else options.rounds):
+        for security, ending in SECURITIES.items():
+            environment = {**os.environ, "MORI_SHMEM_SECURITY": security}
+            for name, value in parse_samples(run_program(command, environment)):
+                samples[name + ending].append(value)
+    return samples
+
+
 def sample_ep_host(options):
     rounds = "1" if options.smoke else str(options.rounds)
     command = [program(options, "ep_host"), rounds, *(["--smoke"] if options.smoke else [])]
@@ -244,6 +259,35 @@ SHMEM_HOST = (
     nanoseconds("host_call_put_8B_ns_vs_device", "put_8B_call/host", "put_8B_call/ours"),
     nanoseconds("host_call_fetch_add_ns_vs_device", "fetch_add/host", "fetch_add/ours"),
     resident("shmem"),
+)
+
+LATENCY_OF_NET = {"put_8B_quiet": 1 / 1.3, "put_8B_signal": None, "fetch_add": None}
+SHMEM_NET = (
+    *(
+        nanoseconds(
+            f"net_{what}_latency_ns_vs_raw_{kind}",
+            f"{what}_latency/ours",
+            f"{what}_latency/{raw}",
+            goal=goal if kind == "blocking" else None,
+        )
+        for what, goal in LATENCY_OF_NET.items()
+        for kind, raw in (("blocking", "raw"), ("spinning", "raw_spin"))
+    ),
+    nanoseconds(
+        "net_put_8B_quiet_call_ns_vs_raw_blocking",
+        "put_8B_quiet_latency/host",
+        "put_8B_quiet_latency/raw",
+        goal=1 / 1.3,
+    ),
+    bandwidth(
+        "net_put_1MiB_GB/s_vs_raw", "put_1MiB_bandwidth/ours", "put_1MiB_bandwidth/raw", goal=0.9
+    ),
+    bandwidth(
+        "net_put_1MiB_with_MAC_GB/s_vs_raw",
+        "put_1MiB_bandwidth/ours_mac",
+        "put_1MiB_bandwidth/raw_mac",
+    ),
+    Metric("net_put_8B_M/s", "put_8B_rate/ours", goal=1.0, unit=1e6, limit=1.0),
 )
 
 EP_HOST = (

@@ -137,6 +137,25 @@ typedef struct mori_shmem_answer_v1 {
   uint64_t value; /* of the word before the atomic                           */
 } mori_shmem_answer_v1;
 
+/* Host only: a thread that waits may do the proxy's work meanwhile, one at a
+ * time, which spares two changes of threads a command. */
+enum {
+  MORI_SHMEM_DRIVE_BEGIN = 1, /* 0: the seat is taken, or nobody needs help  */
+  MORI_SHMEM_DRIVE_STEP = 2,  /* does what there is to do, does not wait     */
+  MORI_SHMEM_DRIVE_SLEEP = 3, /* the same; if there is nothing, waits up to
+                                 1 ms for it                                 */
+  MORI_SHMEM_DRIVE_END = 4
+};
+
+typedef struct mori_shmem_driver_v1 {
+  uint64_t call;     /* address of int32_t (*)(uint64_t self, int32_t what);
+                        what: MORI_SHMEM_DRIVE_*                             */
+  uint64_t self;
+  int32_t hears_all; /* 1: words of the heap change by the network alone, so
+                        who waits for one may sleep here                     */
+  int32_t reserved;
+} mori_shmem_driver_v1;
+
 /* One ring; addresses. Words of producers are in memory of the processor that
  * adds commands, all others in memory that it and the host reach. */
 typedef struct mori_shmem_ring_v1 {
@@ -156,6 +175,7 @@ typedef struct mori_shmem_ring_v1 {
                          8 bytes written to wake_fd                          */
   int32_t wake_fd;
   int32_t reserved;
+  uint64_t driver;    /* host: address of mori_shmem_driver_v1, or 0         */
 } mori_shmem_ring_v1;
 
 /* State of one PE, level 2: the fields of level 1, then more. */

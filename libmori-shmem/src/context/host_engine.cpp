@@ -5,6 +5,8 @@
 
 #include <mori/device_api/shmem.hpp>
 
+#include <algorithm>
+
 namespace mori::shmem_core {
 
 namespace api = mori::device_api;
@@ -14,6 +16,8 @@ namespace {
 constexpr mori::device::one_lane lane;
 constexpr uint64_t network_spin_ns = 20'000;
 
+int32_t refuse_seat(uint64_t, int32_t) { return 0; }
+
 }  // namespace
 
 host_engine::host_engine(node_memory& memory, health& faults, bool spins)
@@ -21,10 +25,15 @@ host_engine::host_engine(node_memory& memory, health& faults, bool spins)
 
 base::result<network_site> host_engine::open_network(const network::plan& what) {
   rings_ = std::make_unique<host_rings>(what.shape, what.wake_fd);
+  rings_->set_driver(driver_);
+  driver_.call = reinterpret_cast<uint64_t>(refuse_seat);  // until the proxy is there
+  const auto is_mapped = [](const peer_access& peer) { return peer.base != 0; };
+  driver_.hears_all = std::ranges::count_if(memory_.peers(), is_mapped) == 1 ? 1 : 0;  // itself
   network_site site;
   site.rings = rings_->all();
   site.memory = std::make_unique<host_memory>(memory_.sync());
   site.spin_ns = spins_ ? network_spin_ns : 0;
+  site.driver = &driver_;
   return site;
 }
 

@@ -39,6 +39,7 @@ class host_engine final : public engine {
   const bool spins_;
   const mori_shmem_device_state_v2* state_ = nullptr;
   std::unique_ptr<host_rings> rings_;
+  mori_shmem_driver_v1 driver_{};
   std::vector<uint64_t> peer_bases_;
   std::vector<int32_t> transports_;
   std::vector<uint32_t> peer_left_;

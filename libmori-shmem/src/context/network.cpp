@@ -22,6 +22,19 @@ base::result<std::vector<uint8_t>> exchange_maps(link::group& group, const heap_
   return all;
 }
 
+// All PEs find the same fault.
+base::status agree_on_security(link::group& group, bool authenticates_bulk, base::deadline until) {
+  const auto name = [](uint8_t mac) { return mac != 0 ? "mac" : "trusted"; };
+  const uint8_t mine = authenticates_bulk ? 1 : 0;
+  std::vector<uint8_t> all(static_cast<size_t>(group.size()));
+  MORI_CHECK(group.allgather(std::as_bytes(std::span(&mine, 1)),
+                             std::as_writable_bytes(std::span(all)), until));
+  const auto other = std::ranges::find_if(all, [&](uint8_t each) { return each != all.front(); });
+  if (other == all.end()) return {};
+  return base::fail(MORI_E_INVALID, "MORI_SHMEM_SECURITY is {} on PE 0 and {} on PE {}",
+                    name(all.front()), name(*other), other - all.begin());
+}
+
 // A pair is connected if either does not map the other.
 std::vector<int> unmapped_peers(const std::vector<uint8_t>& maps, int own_pe, int pe_count) {
   const auto is_mapped = [&](int at, int of) {
@@ -42,6 +55,7 @@ base::result<std::unique_ptr<network>> network::create(link::group& group, const
   MORI_TRY(const auto maps, exchange_maps(group, memory, until));
   if (std::ranges::all_of(maps, [](uint8_t mapped) { return mapped != 0; }))
     return std::unique_ptr<network>();
+  MORI_CHECK(agree_on_security(group, with.authenticates_bulk, until));
   const std::vector<int> peers = unmapped_peers(maps, with.pe, with.pe_count);
   const int lanes = with.queue_pair_per_pe_count;
   auto links = group.open_links(peers, lanes, until);
@@ -64,8 +78,10 @@ base::result<std::unique_ptr<network>> network::create(link::group& group, const
     options.links = std::move(*links);
     options.heap = {memory.heap_base(), with.heap_bytes};
     options.asleep = reinterpret_cast<uint32_t*>(options.rings.front().asleep);
+    options.authenticates_bulk = with.authenticates_bulk;
     options.spin_ns = site.spin_ns;
     options.longest_nap_ns = site.longest_nap_ns;
+    options.driver = site.driver;
     options.is_ended = use.is_ended;
     options.has_left = use.has_left;
     options.raise = use.raise;

@@ -21,6 +21,7 @@ struct network_site {
   std::unique_ptr<own_memory> memory;
   uint64_t spin_ns = 0;
   uint64_t longest_nap_ns = 0;  // 0: all producers wake the proxy
+  mori_shmem_driver_v1* driver = nullptr;
 };
 
 class network {

@@ -97,6 +97,13 @@ base::status check_heap_type() {
                     text);
 }
 
+// Whether a MAC goes with large data on the network, as with everything else.
+base::result<bool> authenticates_bulk() {
+  const std::string text = base::env_text("MORI_SHMEM_SECURITY").value_or("mac");
+  if (text == "mac" || text == "trusted") return text == "mac";
+  return base::fail(MORI_E_INVALID, "MORI_SHMEM_SECURITY='{}' is neither mac nor trusted", text);
+}
+
 // A duration: the option, else the variable (in `unit_ns`), else the default.
 base::result<uint64_t> duration_of(uint64_t option_ns, const char* variable, uint64_t unit_ns,
                                    uint64_t default_ns) {
@@ -142,6 +149,7 @@ base::result<settings> read_settings(const mori_shmem_options* options) {
                       to.heartbeat_timeout_ns, smallest_heartbeat_ns);
   MORI_TRY(const auto p2p_off, base::env_flag("MORI_DISABLE_P2P"));
   to.disable_p2p = from.disable_p2p == 1 || p2p_off.value_or(false);
+  MORI_TRY(to.authenticates_bulk, authenticates_bulk());
   MORI_TRY(const auto queues, base::env_number("MORI_NUM_QP_PER_PE", 1, 64));
   to.queue_pair_per_pe_count = static_cast<int>(queues.value_or(1));
   MORI_TRY(const auto sharers, base::env_number("MORI_GPU_SHARERS", 1, largest_pe_count));

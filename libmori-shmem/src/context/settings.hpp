@@ -24,7 +24,8 @@ struct settings {
   uint64_t wait_timeout_ns = 0;
   uint64_t heartbeat_timeout_ns = 0;
   bool disable_p2p = false;
-  int worker_count = 0;  // 0: decided once the node's PEs are known
+  bool authenticates_bulk = true;  // what the network moves
+  int worker_count = 0;            // 0: decided once the node's PEs are known
   int queue_pair_per_pe_count = 1;
   int gpu_sharer_count = 0;    // 0: the PEs that are found on the same GPU
   std::string heap_directory;  // empty: memfd

@@ -186,7 +186,7 @@ base::result<bool> conversation::say_put(command_state& command) {
 
 // --- Listening
 
-base::status conversation::on_frame(link::byte_span payload) {
+base::status conversation::on_frame(link::byte_span payload, uint32_t bulk_bytes) {
   while (!payload.empty()) {
     record said;
     if (payload.size() < sizeof said)
@@ -194,14 +194,50 @@ base::status conversation::on_frame(link::byte_span payload) {
                         sizeof said);
     std::memcpy(&said, payload.data(), sizeof said);
     payload = payload.subspan(sizeof said);
+    if (payload.empty() && bulk_bytes != 0) return await_bulk(said, bulk_bytes);
     if (payload.size() < said.bytes)
       return base::fail(MORI_E_PROTOCOL, "a record announces {} bytes of data, {} are there",
                         said.bytes, payload.size());
     MORI_CHECK(on_record(said, payload.first(said.bytes)));
     payload = payload.subspan(said.bytes);
   }
+  if (bulk_bytes != 0)
+    return base::fail(MORI_E_PROTOCOL, "{} bytes of bulk behind no record", bulk_bytes);
   return {};
 }
+
+// --- Bulk
+
+base::status conversation::await_bulk(const record& said, uint32_t bytes) {
+  if (said.bytes != bytes)
+    return base::fail(MORI_E_PROTOCOL, "a record announces {} bytes of data, {} are there",
+                      said.bytes, bytes);
+  if (said.kind == record_kind::put) {
+    MORI_CHECK(check_target(said, bytes));
+    bulk_address_ = heap_.base + said.offset;
+  } else if (said.kind == record_kind::data) {
+    MORI_CHECK(check_data(said, bytes));
+    bulk_address_ = commands_.front().what.local + commands_.front().moved_bytes;
+  } else {
+    return base::fail(MORI_E_PROTOCOL, "{} bytes of bulk behind a record of kind {}", bytes,
+                      static_cast<int>(said.kind));
+  }
+  awaiting_ = said;
+  return {};
+}
+
+std::byte* conversation::bulk_place() {
+  std::byte* place = receives_in_place_ ? memory_.place_of(bulk_address_) : nullptr;
+  if (place != nullptr) return place;
+  if (bulk_buffer_.size() < awaiting_.bytes) bulk_buffer_.resize(largest_chunk_bytes);
+  return bulk_buffer_.data();
+}
+
+base::status conversation::on_bulk() {
+  return on_record(awaiting_, {bulk_place(), awaiting_.bytes});
+}
+
+// --- Records
 
 base::status conversation::on_record(const record& said, link::byte_span data) {
   switch (said.kind) {
@@ -301,13 +337,19 @@ base::status conversation::on_answer(const record& said, link::byte_span data) {
   return {};
 }
 
-base::status conversation::on_data(const record& said, link::byte_span data) {
+base::status conversation::check_data(const record& said, uint64_t bytes) const {
   MORI_CHECK(expect(record_kind::data));
-  command_state& oldest = commands_.front();
+  const command_state& oldest = commands_.front();
   const uint64_t left = oldest.what.bytes - oldest.moved_bytes;
-  if (data.size() > left || (said.is_last != 0) != (data.size() == left))
-    return base::fail(MORI_E_PROTOCOL, "{} bytes of data for a get that wants {} more", data.size(),
+  if (bytes > left || (said.is_last != 0) != (bytes == left))
+    return base::fail(MORI_E_PROTOCOL, "{} bytes of data for a get that wants {} more", bytes,
                       left);
+  return {};
+}
+
+base::status conversation::on_data(const record& said, link::byte_span data) {
+  MORI_CHECK(check_data(said, data.size()));
+  command_state& oldest = commands_.front();
   MORI_CHECK(memory_.write(oldest.what.local + oldest.moved_bytes, data));
   oldest.moved_bytes += data.size();
   if (said.is_last != 0) finish_oldest();

@@ -40,8 +40,10 @@ class conversation {
     uint64_t bytes = 0;  // the same on all PEs
   };
 
-  conversation(own_memory& memory, const heap_range& heap, completions& done)
-      : memory_(memory), heap_(heap), done_(done) {}
+  // Bulk is received in place if it needs no proof first.
+  conversation(own_memory& memory, const heap_range& heap, completions& done,
+               bool receives_in_place = true)
+      : memory_(memory), heap_(heap), done_(done), receives_in_place_(receives_in_place) {}
 
   bool has_room() const { return commands_.size() < window; }
   // MORI_E_INVALID: the command makes no sense; nothing was taken.
@@ -58,7 +60,10 @@ class conversation {
 
   // What it changes in this PE's memory is done after the memory's flush(), and what next_frame()
   // says comes after that.
-  base::status on_frame(link::byte_span payload);
+  base::status on_frame(link::byte_span payload, uint32_t bulk_bytes = 0);
+  // Where the bulk of that frame goes, and that it is there.
+  std::byte* bulk_place();
+  base::status on_bulk();
 
   // Commands that are not complete.
   size_t command_count() const { return commands_.size(); }
@@ -92,10 +97,12 @@ class conversation {
   void say_signal(const mori_shmem_command_v1& what);
   bool is_full() const { return text_.size() >= full_text_bytes; }
 
+  base::status await_bulk(const record& said, uint32_t bytes);
   base::status on_record(const record& said, link::byte_span data);
   base::status on_request(const record& said, link::byte_span data);
   base::status on_answer(const record& said, link::byte_span data);
   base::status on_data(const record& said, link::byte_span data);
+  base::status check_data(const record& said, uint64_t bytes) const;
   base::status check_target(const record& said, uint64_t bytes) const;
   base::status expect(record_kind answer) const;
   void applied();
@@ -107,6 +114,10 @@ class conversation {
   std::deque<command_state> commands_;  // oldest first
   size_t said_ = 0;                     // of them: wholly said
   std::deque<answer> answers_;
+  const bool receives_in_place_;
+  record awaiting_;  // of it, bulk is on its way
+  uint64_t bulk_address_ = 0;
+  link::byte_vector bulk_buffer_;
   bool requests_first_ = false;
   bool goodbye_due_ = false;
   bool peer_has_left_ = false;

@@ -15,7 +15,9 @@ class host_memory final : public own_memory {
   base::status write(uint64_t address, link::byte_span bytes) override;
   base::status change(const word_change& what) override;
   base::status flush() override;
+  std::byte* place_of(uint64_t address) override;
   base::result<link::byte_span> read(uint64_t address, uint64_t bytes) override;
+  bool is_near() const override { return true; }
 
  private:
   mori_shmem_sync_v1& sync_;  // its doorbell wakes who waits for a word of the heap

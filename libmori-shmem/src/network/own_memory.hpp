@@ -29,8 +29,12 @@ class own_memory {
   virtual base::status change(const word_change& what) = 0;
   virtual base::status flush() = 0;
 
-  // What is there now; valid until the next call.
+  // Where bytes for `address` may be received before they are written: there, or null.
+  virtual std::byte* place_of(uint64_t /*address*/) { return nullptr; }
+
+  // What is there now; valid until the next call, or as long as the memory is if is_near().
   virtual base::result<link::byte_span> read(uint64_t address, uint64_t bytes) = 0;
+  virtual bool is_near() const { return false; }
 };
 
 }  // namespace mori::shmem_core

@@ -20,6 +20,7 @@ namespace {
 
 constexpr int commands_per_step = 1024;
 constexpr int frames_per_step = 16;
+constexpr int reads_per_step = 4;
 constexpr int events_per_step = 64;
 constexpr size_t largest_queue_bytes = 1 << 20;
 // The group says more of a PE that died than its data connection does; let it speak first.
@@ -28,6 +29,7 @@ constexpr uint64_t close_look_ns = 20 * base::ns_per_ms;
 constexpr uint64_t rest_patience_ns = 2 * base::ns_per_s;
 constexpr uint64_t parting_ns = 200 * base::ns_per_ms;
 constexpr uint64_t shortest_nap_ns = 20'000;
+constexpr int longest_seat_sleep_ms = 1;
 
 int32_t operation_of(const mori_shmem_command_v1& command) {
   switch (command.kind) {
@@ -60,14 +62,35 @@ base::result<std::unique_ptr<proxy>> proxy::start(proxy_options options,
                                                   base::unique_fd wake_event) {
   std::unique_ptr<proxy> made(
       new proxy(std::move(options), std::move(memory), std::move(wake_event)));
+  MORI_CHECK(made->open_pollers());
   MORI_CHECK(made->open_lines());
   MORI_CHECK(made->start_thread());
+  if (made->options_.driver != nullptr) {
+    made->options_.driver->self = reinterpret_cast<uint64_t>(made.get());
+    made->options_.driver->call = reinterpret_cast<uint64_t>(drive);
+  }
   return made;
 }
 
-base::status proxy::open_lines() {
+base::status proxy::open_pollers() {
   poller_ = base::unique_fd(::epoll_create1(EPOLL_CLOEXEC));
-  if (!poller_) return base::fail_os(errno, "no epoll for the network's thread");
+  thread_poller_ = base::unique_fd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!poller_ || !thread_poller_) return base::fail_os(errno, "no epoll for the network's thread");
+  seat_event_ = base::unique_fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!seat_event_) return base::fail_os(errno, "no eventfd for the network's thread");
+  const std::pair<int, int> watched[] = {{poller_.get(), seat_event_.get()},
+                                         {thread_poller_.get(), wake_event_.get()},
+                                         {thread_poller_.get(), poller_.get()}};
+  for (const auto& [poller, fd] : watched) {
+    epoll_event event{};
+    event.events = EPOLLIN;
+    if (::epoll_ctl(poller, EPOLL_CTL_ADD, fd, &event) != 0)
+      return base::fail_os(errno, "an event of the network's thread cannot be watched");
+  }
+  return {};
+}
+
+base::status proxy::open_lines() {
   const auto lanes = static_cast<size_t>(options_.lane_count);
   line_of_.assign(static_cast<size_t>(options_.pe_count) * lanes, nullptr);
   for (link::peer_link& from : options_.links) {
@@ -75,7 +98,9 @@ base::status proxy::open_lines() {
     made->pe = from.rank;
     made->channel = std::move(from.channel);
     made->channel->set_limits({largest_payload_bytes, largest_queue_bytes});
-    made->talk = std::make_unique<conversation>(*memory_, options_.heap, *this);
+    made->channel->allow_bulk(largest_chunk_bytes, options_.authenticates_bulk);
+    made->talk = std::make_unique<conversation>(*memory_, options_.heap, *this,
+                                                !options_.authenticates_bulk);
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.ptr = made.get();
@@ -103,19 +128,22 @@ base::status proxy::start_thread() {
 
 proxy::~proxy() { stop(0); }
 
+void proxy::wake() {
+  const uint64_t one = 1;
+  (void)!::write(wake_event_.get(), &one, sizeof one);
+}
+
 void proxy::stop(uint64_t budget_ns) {
   if (!thread_.joinable()) return;
   stop_by_ns_ = base::deadline::after(budget_ns).when_ns();
-  const uint64_t one = 1;
-  (void)!::write(wake_event_.get(), &one, sizeof one);
+  wake();
   thread_.join();
 }
 
 void proxy::await_rest() {
   const auto until = base::deadline::after(rest_patience_ns);
-  const uint64_t one = 1;
   while (!is_at_rest_.load() && !until.passed()) {
-    (void)!::write(wake_event_.get(), &one, sizeof one);
+    wake();
     std::this_thread::sleep_for(std::chrono::nanoseconds(shortest_nap_ns));
   }
 }
@@ -125,30 +153,110 @@ void proxy::run() {
   try {
     serve();
   } catch (const std::exception& e) {
+    const std::lock_guard lock(mutex_);
     fail({MORI_E_NO_MEMORY, 0, fmt::format("the network's thread ended: {}", e.what())},
          MORI_SHMEM_OP_NONE, options_.own_pe);
   }
+  const std::lock_guard lock(mutex_);
+  has_ended_ = true;
   is_at_rest_ = true;
   __atomic_store_n(options_.asleep, 0u, __ATOMIC_SEQ_CST);
   for (const auto& each : lines_) each->channel.reset();
 }
 
+// True: there was something to do.
+bool proxy::serve_once() {
+  const std::lock_guard lock(mutex_);
+  if (!serves()) {
+    is_at_rest_ = true;
+    return false;
+  }
+  const bool worked = step();
+  if (worked && is_seat_taken_) {
+    const uint64_t one = 1;
+    (void)!::write(seat_event_.get(), &one, sizeof one);
+  }
+  return worked;
+}
+
+bool proxy::is_stop_due() {
+  const uint64_t stop_by_ns = stop_by_ns_.load();
+  if (stop_by_ns == UINT64_MAX) return false;
+  const std::lock_guard lock(mutex_);
+  return !serves() || is_idle() || base::now_ns() >= stop_by_ns;
+}
+
 void proxy::serve() {
   uint64_t worked_at_ns = base::now_ns();
-  // Opening the connections may have read frames of a quick peer.
-  for (const auto& each : lines_) read(*each);
+  {
+    // Opening the connections may have read frames of a quick peer.
+    const std::lock_guard lock(mutex_);
+    for (const auto& each : lines_) read(*each);
+  }
   for (;;) {
-    const uint64_t stop_by_ns = stop_by_ns_.load();
-    if (stop_by_ns != UINT64_MAX && (!serves() || is_idle() || base::now_ns() >= stop_by_ns))
-      return part();
-    if (!serves()) is_at_rest_ = true;
-    if (serves() && step()) {
+    if (is_stop_due()) return part();
+    if (serve_once()) {
       worked_at_ns = base::now_ns();
       nap_ns_ = 0;
-    } else if (options_.spin_ns == 0 || base::now_ns() - worked_at_ns >= options_.spin_ns) {
+    } else if (options_.spin_ns == 0 || is_seat_taken_ ||
+               base::now_ns() - worked_at_ns >= options_.spin_ns) {
       sleep();
     }
   }
+}
+
+// --- The driver's seat
+
+int32_t proxy::drive(uint64_t self, int32_t what) {
+  auto& of = *reinterpret_cast<proxy*>(self);
+  switch (what) {
+    case MORI_SHMEM_DRIVE_BEGIN: return of.take_seat() ? 1 : 0;
+    case MORI_SHMEM_DRIVE_STEP: return of.step_unless_busy() ? 1 : 0;
+    case MORI_SHMEM_DRIVE_SLEEP:
+      if (!of.step_unless_busy()) of.wait_in_seat();
+      return 1;
+    case MORI_SHMEM_DRIVE_END: of.leave_seat(); return 1;
+    default: return 0;
+  }
+}
+
+bool proxy::take_seat() {
+  if (is_seat_taken_.exchange(true)) {
+    // Its holder may be asleep, and who asks may have posted without waking anybody.
+    if (__atomic_exchange_n(options_.asleep, 0u, __ATOMIC_SEQ_CST) != 0) wake();
+    return false;
+  }
+  (void)::epoll_ctl(thread_poller_.get(), EPOLL_CTL_DEL, poller_.get(), nullptr);
+  return true;
+}
+
+// The connections are the thread's again: this wakes it if something has come meanwhile.
+void proxy::leave_seat() {
+  clear_seat_event();
+  epoll_event event{};
+  event.events = EPOLLIN;
+  (void)::epoll_ctl(thread_poller_.get(), EPOLL_CTL_ADD, poller_.get(), &event);
+  is_seat_taken_ = false;
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || !active_.empty() || !ending_.empty() || has_published_command()) wake();
+}
+
+// True: there was something to do, or somebody is at it.
+bool proxy::step_unless_busy() {
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  return !lock || (!has_ended_ && serves() && step());
+}
+
+void proxy::clear_seat_event() {
+  uint64_t count = 0;
+  (void)!::read(seat_event_.get(), &count, sizeof count);
+}
+
+void proxy::wait_in_seat() {
+  epoll_event event{};
+  (void)::epoll_wait(poller_.get(), &event, 1, longest_seat_sleep_ms);
+  clear_seat_event();
+  (void)step_unless_busy();
 }
 
 // True: there was something to do.
@@ -233,8 +341,12 @@ void proxy::publish() {
 bool proxy::poll_lines() {
   std::array<epoll_event, events_per_step> events;
   const int count = ::epoll_wait(poller_.get(), events.data(), events_per_step, 0);
+  bool heard = false;
   for (int i = 0; i < count && !has_failed_; ++i) {
-    line& each = *static_cast<line*>(events[static_cast<size_t>(i)].data.ptr);
+    auto* const said = static_cast<line*>(events[static_cast<size_t>(i)].data.ptr);
+    if (said == nullptr) continue;  // seat_event_
+    heard = true;
+    line& each = *said;
     if (!each.channel) continue;
     if ((events[static_cast<size_t>(i)].events & EPOLLOUT) != 0) {
       each.channel->on_writable();
@@ -242,7 +354,7 @@ bool proxy::poll_lines() {
     }
     read(each);
   }
-  return count > 0;
+  return heard;
 }
 
 void proxy::activate(line& of) {
@@ -251,22 +363,36 @@ void proxy::activate(line& of) {
   active_.push_back(&of);
 }
 
+base::status proxy::hear_frame(line& of, const link::tcp::frame& said) {
+  if (said.kind != records_frame)
+    return base::fail(MORI_E_PROTOCOL, "a frame of kind {}", said.kind);
+  MORI_CHECK(of.talk->on_frame(said.payload, said.bulk_bytes));
+  if (said.bulk_bytes != 0) of.channel->place_bulk(of.talk->bulk_place());
+  return {};
+}
+
+// What is there of one connection, within bounds: others wait.
+base::status proxy::hear(line& of) {
+  for (int i = 0; i < reads_per_step; ++i) {
+    MORI_CHECK(of.channel->on_readable());
+    for (;;) {
+      if (of.channel->has_bulk_due()) {
+        MORI_TRY(const bool is_over, of.channel->bulk_is_over());
+        if (!is_over) break;
+        MORI_CHECK(of.talk->on_bulk());
+      }
+      MORI_TRY(const auto said, of.channel->next());
+      if (!said) break;
+      MORI_CHECK(hear_frame(of, *said));
+    }
+    if (!of.channel->may_have_more()) break;
+  }
+  return {};
+}
+
 void proxy::read(line& of) {
   completing_pe_ = of.pe;
-  auto outcome = of.channel->on_readable();
-  while (outcome) {
-    auto said = of.channel->next();
-    if (!said) {
-      outcome = std::move(said.error());
-    } else if (!said->has_value()) {
-      break;
-    } else {
-      outcome = (*said)->kind == records_frame
-                    ? of.talk->on_frame((*said)->payload)
-                    : base::fail(MORI_E_PROTOCOL, "a frame of kind {}", (*said)->kind);
-    }
-  }
-  if (!outcome) {
+  if (auto outcome = hear(of); !outcome) {
     fail({outcome.error().status, outcome.error().os_errno,
           fmt::format("data connection with PE {}: {}", of.pe, outcome.error().text)},
          MORI_SHMEM_OP_NONE, of.pe);
@@ -288,7 +414,8 @@ bool proxy::speak(line& of) {
     auto frame = of.talk->next_frame();
     if (frame && frame->text.empty()) break;
     base::status sent =
-        frame ? of.channel->send(records_frame, {frame->text, frame->bulk}) : frame.error();
+        frame ? of.channel->send(records_frame, {frame->text}, {frame->bulk, memory_->is_near()})
+              : frame.error();
     if (!sent) {
       fail(std::move(sent.error()), MORI_SHMEM_OP_NONE, of.pe);
       return spoke;
@@ -362,17 +489,20 @@ uint64_t proxy::nap_limit_ns() {
 }
 
 void proxy::sleep() {
-  const bool listens = serves();
   __atomic_exchange_n(options_.asleep, 1u, __ATOMIC_SEQ_CST);
-  if (!listens || !has_published_command()) {
-    std::array<pollfd, 2> waits{pollfd{wake_event_.get(), POLLIN, 0},
-                                pollfd{poller_.get(), POLLIN, 0}};
-    const uint64_t limit_ns = nap_limit_ns();
+  bool listens = false;
+  uint64_t limit_ns = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    listens = serves();
+    if (!listens || !has_published_command()) limit_ns = nap_limit_ns();
+  }
+  if (limit_ns != 0) {
+    // After a fault nobody reads: only the end is waited for.
+    pollfd waits{listens ? thread_poller_.get() : wake_event_.get(), POLLIN, 0};
     const timespec limit{static_cast<time_t>(limit_ns / base::ns_per_s),
                          static_cast<long>(limit_ns % base::ns_per_s)};
-    // After a fault nobody reads: only the end is waited for.
-    (void)::ppoll(waits.data(), listens ? 2 : 1, limit_ns == UINT64_MAX ? nullptr : &limit,
-                  nullptr);
+    (void)::ppoll(&waits, 1, limit_ns == UINT64_MAX ? nullptr : &limit, nullptr);
   }
   __atomic_store_n(options_.asleep, 0u, __ATOMIC_SEQ_CST);
   uint64_t count = 0;
@@ -391,6 +521,7 @@ bool proxy::is_idle() const {
 // Says goodbye where it can still be heard.
 void proxy::part() {
   const auto until = base::deadline::after(parting_ns);
+  const std::lock_guard lock(mutex_);
   if (!serves()) return;
   for (const auto& each : lines_) {
     if (!each->channel) continue;

@@ -5,6 +5,10 @@
 //
 // The thread sleeps when there is nothing to do. Where producers cannot wake it (a GPU), it
 // naps and looks. A fault ends its service; the connections stay until stop().
+//
+// A host thread that waits may take the driver's seat and do the work itself: what it waits for
+// then needs no other thread here. Meanwhile the proxy's thread does not listen to the
+// connections, only to producers that wake it. step() is under a lock that nobody holds asleep.
 #pragma once
 
 #include "network/conversation.hpp"
@@ -17,6 +21,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -29,9 +34,11 @@ struct proxy_options {
   std::vector<mori_shmem_ring_v1> rings;  // as they are reached from the host
   std::vector<link::peer_link> links;
   conversation::heap_range heap;
-  uint32_t* asleep = nullptr;   // the word of all rings
-  uint64_t spin_ns = 0;         // how long to look on before sleeping
-  uint64_t longest_nap_ns = 0;  // 0: sleeps until woken
+  bool authenticates_bulk = true;          // the same on all PEs
+  uint32_t* asleep = nullptr;              // the word of all rings
+  uint64_t spin_ns = 0;                    // how long to look on before sleeping
+  uint64_t longest_nap_ns = 0;             // 0: sleeps until woken
+  mori_shmem_driver_v1* driver = nullptr;  // filled in; null: waiting threads do not serve
 
   std::function<bool()> is_ended;  // the context has a fault
   std::function<bool(int pe)> has_left;
@@ -68,10 +75,21 @@ class proxy final : public completions {
   };
 
   proxy(proxy_options&& options, std::unique_ptr<own_memory> memory, base::unique_fd wake_event);
+  base::status open_pollers();
   base::status open_lines();
   base::status start_thread();
   void run();
   void serve();
+  bool serve_once();
+  bool is_stop_due();
+
+  static int32_t drive(uint64_t self, int32_t what);
+  bool take_seat();
+  void leave_seat();
+  bool step_unless_busy();
+  void wait_in_seat();
+  void clear_seat_event();
+  void wake();
 
   bool step();
   bool take_commands();
@@ -79,6 +97,8 @@ class proxy final : public completions {
   bool take_one(size_t ring);
   bool poll_lines();
   void read(line& of);
+  base::status hear(line& of);
+  base::status hear_frame(line& of, const link::tcp::frame& said);
   bool speak(line& of);
   void activate(line& of);
   void publish();
@@ -102,7 +122,9 @@ class proxy final : public completions {
   proxy_options options_;
   std::unique_ptr<own_memory> memory_;
   base::unique_fd wake_event_;
-  base::unique_fd poller_;
+  base::unique_fd poller_;         // the connections, and seat_event_
+  base::unique_fd thread_poller_;  // wake_event_, and poller_ unless the seat is taken
+  base::unique_fd seat_event_;     // the thread has done what the driver may wait for
   std::vector<ring_reader> rings_;
   std::vector<std::unique_ptr<line>> lines_;
   std::vector<line*> line_of_;  // by pe * lane_count + lane
@@ -111,6 +133,9 @@ class proxy final : public completions {
   int completing_pe_ = 0;       // whose frames are being read
   uint64_t nap_ns_ = 0;
   bool has_failed_ = false;
+  bool has_ended_ = false;
+  std::mutex mutex_;  // of all that step() touches
+  std::atomic<bool> is_seat_taken_ = false;
   std::atomic<uint64_t> stop_by_ns_ = UINT64_MAX;
   std::atomic<bool> is_at_rest_ = false;
   std::thread thread_;

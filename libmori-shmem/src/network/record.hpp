@@ -1,5 +1,6 @@
 // record.hpp - what PEs say to each other on a data connection. A frame's payload is
-// any number of records, each a fixed header and, for some kinds, data behind it.
+// any number of records, each a fixed header and, for some kinds, data behind it; large data of the
+// last one is the frame's bulk.
 // Both sides are the same version (checked while joining) and little-endian.
 //
 // Requests of the initiator, in the order of its commands:
@@ -54,7 +55,7 @@ inline constexpr uint32_t largest_chunk_bytes = 256 << 10;
 inline constexpr uint32_t small_data_bytes = 2 << 10;
 inline constexpr size_t full_text_bytes = 48 << 10;
 inline constexpr uint32_t largest_payload_bytes =
-    full_text_bytes + 2 * sizeof(record) + small_data_bytes + largest_chunk_bytes;
+    full_text_bytes + 2 * sizeof(record) + small_data_bytes;
 
 inline void append(link::byte_vector& to, const record& what) {
   const auto* bytes = reinterpret_cast<const std::byte*>(&what);

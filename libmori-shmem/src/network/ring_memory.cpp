@@ -81,6 +81,10 @@ host_rings::lines host_rings::zeroed(uint64_t bytes) {
   return made;
 }
 
+void host_rings::set_driver(const mori_shmem_driver_v1& driver) {
+  for (mori_shmem_ring_v1& ring : rings_) ring.driver = reinterpret_cast<uint64_t>(&driver);
+}
+
 host_rings::host_rings(const ring_shape& shape, int wake_fd)
     : shared_(zeroed(shape.shared_bytes())),
       own_(zeroed(shape.ring_count * shape.own_bytes_each())) {

@@ -30,6 +30,8 @@ class host_rings {
  public:
   explicit host_rings(const ring_shape& shape, int wake_fd);
   const std::vector<mori_shmem_ring_v1>& all() const { return rings_; }
+  // Before producers know the rings.
+  void set_driver(const mori_shmem_driver_v1& driver);
 
  private:
   struct free_lines {

@@ -288,6 +288,114 @@ TEST_CASE("a full queue is back-pressure, and empties when the other side reads"
   CHECK(pair.left->send(5, {body}));
 }
 
+TEST_CASE("bulk follows its frame, in pieces as the socket takes them, to where it is placed") {
+  for (const bool is_authenticated : {true, false})
+    for (const bool stays : {true, false})
+      for (const size_t bytes : {size_t{1}, size_t{100}, size_t{700'000}}) {
+        CAPTURE(is_authenticated);
+        CAPTURE(stays);
+        CAPTURE(bytes);
+        auto pair = connected_pair({1000, 64 * 1024});
+        pair.left->allow_bulk(700'000, is_authenticated);
+        pair.right->allow_bulk(700'000, is_authenticated);
+        byte_vector bulk(bytes);
+        for (size_t i = 0; i < bytes; ++i) bulk[i] = static_cast<std::byte>(i * 7 + i / 256);
+        REQUIRE(pair.left->send(3, {as_bytes("text")}, {bulk, stays}));
+        if (!stays) std::ranges::fill(bulk, std::byte{0});
+        // Nothing overtakes it.
+        const bool has_room = pair.left->has_room();
+        CHECK((has_room || bytes > 64 * 1024));
+        if (has_room) REQUIRE(pair.left->send(4, {as_bytes("after")}));
+        byte_vector got(bytes + 1, std::byte{0xEE});
+        bool is_over = false;
+        uint16_t after = 0;
+        for (int i = 0; i < 1000 && after == 0; ++i) {
+          pair.left->on_writable();
+          if (!has_room && is_over && pair.left->has_room() && !pair.left->wants_write())
+            REQUIRE(pair.left->send(4, {as_bytes("after")}));
+          REQUIRE(pair.right->on_readable());
+          if (pair.right->has_bulk_due()) {
+            const auto over = pair.right->bulk_is_over();
+            REQUIRE(over);
+            is_over = is_over || *over;
+            if (!*over) continue;
+          }
+          const auto frame = pair.right->next();
+          REQUIRE(frame);
+          if (!frame->has_value()) continue;
+          if (is_over) {
+            after = (*frame)->kind;
+            CHECK((*frame)->bulk_bytes == 0);
+            continue;
+          }
+          CHECK((*frame)->bulk_bytes == bytes);
+          CHECK(std::ranges::equal((*frame)->payload, as_bytes("text")));
+          pair.right->place_bulk(got.data());
+          CHECK_FALSE(pair.right->next()->has_value());
+          is_over = *pair.right->bulk_is_over();
+        }
+        CHECK(after == 4);
+        for (size_t i = 0; i < bytes; ++i)
+          if (got[i] != static_cast<std::byte>(i * 7 + i / 256)) FAIL("byte ", i);
+        CHECK(got[bytes] == std::byte{0xEE});
+      }
+}
+
+TEST_CASE("bulk has a limit on both sides, which is 0 unless it is allowed") {
+  auto pair = connected_pair();
+  const byte_vector bulk(101);
+  const auto none = pair.left->send(1, {}, {bulk, true});
+  REQUIRE(!none);
+  CHECK(none.error().text == "a frame with 101 bytes of bulk, the limit is 0");
+  pair.left->allow_bulk(101, true);
+  pair.right->allow_bulk(100, true);
+  REQUIRE(pair.left->send(1, {}, {bulk, true}));
+  REQUIRE(pair.right->on_readable());
+  const auto got = pair.right->next();
+  REQUIRE(!got);
+  CHECK(got.error().status == MORI_E_PROTOCOL);
+  CHECK(got.error().text == "a frame with 101 bytes of bulk, the limit is 100");
+}
+
+TEST_CASE("bulk that was changed on its way is refused where it is authenticated") {
+  int ends[2] = {};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) == 0);
+  int taps[2] = {};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, taps) == 0);
+  tcp::channel left(base::unique_fd{ends[0]}, connecting(), {});
+  tcp::channel right(base::unique_fd{taps[0]}, accepting(), {});
+  const base::unique_fd near(ends[1]), far(taps[1]);
+  const auto forward = [](int from, int to, bool damages) {
+    std::array<char, 4096> bytes{};
+    const ssize_t size = ::read(from, bytes.data(), bytes.size());
+    if (size <= 0) return;
+    if (damages) bytes[static_cast<size_t>(size) - 17] ^= 1;  // the last byte before the tag
+    REQUIRE(::write(to, bytes.data(), static_cast<size_t>(size)) == size);
+  };
+  for (int i = 0; i < 3; ++i) {
+    left.on_writable();
+    forward(near.get(), far.get(), false);
+    REQUIRE(right.on_readable());
+    forward(far.get(), near.get(), false);
+    REQUIRE(left.on_readable());
+  }
+  REQUIRE(right.established());
+  left.allow_bulk(1000, true);
+  right.allow_bulk(1000, true);
+  const byte_vector bulk(1000, std::byte{5});
+  for (const bool damages : {false, true}) {
+    REQUIRE(left.send(1, {}, {bulk, true}));
+    forward(near.get(), far.get(), damages);
+    REQUIRE(right.on_readable());
+    REQUIRE(right.next()->has_value());
+    byte_vector got(1000);
+    right.place_bulk(got.data());
+    const auto over = right.bulk_is_over();
+    CHECK(static_cast<bool>(over) == !damages);
+    if (damages) CHECK(over.error().text == "the bulk of frame 1 is not authentic");
+  }
+}
+
 TEST_CASE("a flipped, a repeated and a foreign frame are refused") {
   for (const int fault : {0, 1, 2}) {
     int ends[2] = {};

@@ -84,7 +84,7 @@ MORI_DEVICE atomic_result<T> atomic_by_network(const state& s, const atomic_requ
   what.compare = static_cast<word>(request.compare);
   what.signal = wants_answer ? 1 : 0;
   u64 index = 0, before = 0;
-  i32 status = post(s, {MORI_SHMEM_OP_ATOMIC, request.queue_pair}, what, index);
+  i32 status = post(s, {MORI_SHMEM_OP_ATOMIC, request.queue_pair, wants_answer}, what, index);
   if (status == MORI_OK && wants_answer)
     status = await_answer(s, ring_of(s, request.queue_pair), index, request.pe, before);
   return {static_cast<T>(before), status};

@@ -42,7 +42,6 @@ MORI_DEVICE i32 tell_peer(const state& s, u64* word, u64 epoch, i32 pe) {
 // One lane's part; the own and all lanes' earlier puts must be ordered before it.
 MORI_DEVICE i32 disseminate(const state& s, const barrier_words& words) {
   using namespace device;
-  mori_shmem_sync_v1* own = own_sync(s);
   const u64 count = static_cast<u64>(s.pe_count);
   const u64 me = static_cast<u64>(s.my_pe);
   const u64 epoch = *words.epoch + 1;
@@ -56,7 +55,7 @@ MORI_DEVICE i32 disseminate(const state& s, const barrier_words& words) {
     if (told != MORI_OK) return told;
     const auto result = device::wait_until(
         &words.rounds[round][0], [epoch](u64 seen) { return seen >= epoch; }, limits_of(s),
-        {MORI_SHMEM_OP_BARRIER, from, epoch}, doorbell_of(own));
+        {MORI_SHMEM_OP_BARRIER, from, epoch}, heap_bell_of(s));
     if (!result.met) return ended_status(s);
   }
   return MORI_OK;

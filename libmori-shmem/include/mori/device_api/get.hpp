@@ -27,17 +27,19 @@ struct typed_get_request {
 };
 
 template <class Group>
-MORI_DEVICE i32 getmem_by_network(const Group& group, const state& s, const get_request& get) {
+MORI_DEVICE i32 getmem_by_network(const Group& group, const state& s, const get_request& get,
+                                  bool waits) {
   if (get.bytes == 0) return MORI_OK;
   command what = command_for(s, MORI_SHMEM_COMMAND_GET, {get.from, get.bytes, get.pe});
   what.local = device::address(get.to);
-  return post_for_group(group, s, {MORI_SHMEM_OP_GET, get.queue_pair}, what);
+  return post_for_group(group, s, {MORI_SHMEM_OP_GET, get.queue_pair, waits}, what);
 }
 
+// waits: the caller drains the ring next.
 template <class Group>
-MORI_HOT i32 getmem_nbi(const Group& group, const state& s, const get_request& get) {
+MORI_HOT i32 start_get(const Group& group, const state& s, const get_request& get, bool waits) {
   const reached source = route(s, MORI_SHMEM_OP_GET, {get.from, get.bytes, get.pe});
-  if (source.status == by_network) return getmem_by_network(group, s, get);
+  if (source.status == by_network) return getmem_by_network(group, s, get, waits);
   if (source.status == MORI_OK)
     device::copy(group, get.to, device::pointer<const void>(source.address),
                  static_cast<usz>(get.bytes));
@@ -45,8 +47,13 @@ MORI_HOT i32 getmem_nbi(const Group& group, const state& s, const get_request& g
 }
 
 template <class Group>
+MORI_HOT i32 getmem_nbi(const Group& group, const state& s, const get_request& get) {
+  return start_get(group, s, get, false);
+}
+
+template <class Group>
 MORI_HOT i32 getmem(const Group& group, const state& s, const get_request& get) {
-  i32 status = getmem_nbi(group, s, get);
+  i32 status = start_get(group, s, get, true);
   if (s.ring_count != 0 && status == MORI_OK) status = drain(group, s, get.pe, get.queue_pair);
   group.sync();
   return status;

@@ -40,7 +40,8 @@ MORI_HOT const mori_shmem_answer_v1* answer_cell(const ring& to, u64 index) {
          (index & (to.capacity_count - 1));
 }
 
-MORI_HOT void write_command(const ring& to, u64 index, const command& what) {
+// wakes: false only if a wait that can do the proxy's work follows at once.
+MORI_HOT void write_command(const ring& to, u64 index, const command& what, bool wakes = true) {
   using namespace device;
   command* slot = pointer<command>(to.commands) + (index & (to.capacity_count - 1));
   slot->pe = what.pe;
@@ -54,13 +55,14 @@ MORI_HOT void write_command(const ring& to, u64 index, const command& what) {
   slot->compare = what.compare;
   // The proxy may be about to sleep: on the host the full barrier that wake_thread() asks for.
   store_signal<order::release>(&slot->turn, index + 1);
-  wake_thread(pointer<u32>(to.asleep), to.wake_fd);
+  if (wakes || to.driver == 0) wake_thread(pointer<u32>(to.asleep), to.wake_fd);
 }
 
 // --- Waits on words of the proxy.
 
 MORI_HOT device::doorbell bell_of(const ring& of) {
-  return {device::pointer<u32>(of.doorbell), device::pointer<u32>(of.doorbell) + 1};
+  return {device::pointer<u32>(of.doorbell), device::pointer<u32>(of.doorbell) + 1, of.driver,
+          true};
 }
 
 enum class seen_word : u32 { taken = 0, done = 1 };
@@ -86,6 +88,7 @@ MORI_DEVICE i32 await_counter(const state& s, const ring& of, seen_word which, E
 struct posting {
   i32 operation;  // MORI_SHMEM_OP_*
   i32 queue_pair;
+  bool waits = false;  // its end is waited for at once
 };
 
 // One lane; its stores are published. On success *out_index is the command's.
@@ -107,7 +110,7 @@ MORI_COLD i32 post(const state& s, const posting& how, const command& what, u64&
     if (!freed.met) return ended_status(s);
     store<scope::system, order::relaxed>(busy_word(to, index), index + 1);
   }
-  write_command(to, index, what);
+  write_command(to, index, what, !how.waits);
   return MORI_OK;
 }
 

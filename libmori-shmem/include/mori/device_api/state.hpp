@@ -51,6 +51,21 @@ MORI_HOT device::doorbell doorbell_of(mori_shmem_sync_v1* sync) {
   return {&sync->doorbell, &sync->waiter_count};
 }
 
+// For waits for words of the own heap. On the host the waiting thread serves the network if only
+// that changes them.
+MORI_HOT device::doorbell heap_bell_of(const state& s) {
+  device::doorbell bell = doorbell_of(own_sync(s));
+  if constexpr (device::wave::single) {
+    if (s.ring_count == 0) return bell;
+    const u64 driver = device::pointer<const mori_shmem_ring_v1>(s.rings)->driver;
+    if (driver == 0 || device::pointer<const mori_shmem_driver_v1>(driver)->hears_all == 0)
+      return bell;
+    bell.driver = driver;
+    bell.sleeps_there = true;
+  }
+  return bell;
+}
+
 // MORI_OK, or why the context has ended: its fault's status, else MORI_E_ABORTED.
 MORI_COLD i32 ended_status(const state& s) {
   using device::load;

@@ -54,7 +54,7 @@ MORI_HOT device::wait_result<T> wait_until(const Group& group, const state& s,
   return device::group_wait_until(
       group, request.word,
       [request](T seen) { return compares(seen, request.compare, request.value); }, limits,
-      {MORI_SHMEM_OP_WAIT, request.pe, static_cast<u64>(request.value)}, doorbell_of(own_sync(s)));
+      {MORI_SHMEM_OP_WAIT, request.pe, static_cast<u64>(request.value)}, heap_bell_of(s));
 }
 
 template <class Group, class T>

@@ -29,6 +29,21 @@ void keyed_hash(std::span<const uint8_t> key, std::string_view label,
   crypto_generichash_final(&state, out.data(), out.size());
 }
 
+std::array<uint8_t, 16> bulk_tag(const key_bytes& key, uint64_t number, byte_span bulk) {
+  prepare_library();
+  static_assert(crypto_stream_chacha20_KEYBYTES == std::tuple_size_v<key_bytes> &&
+                crypto_stream_chacha20_NONCEBYTES == sizeof number);
+  std::array<uint8_t, crypto_stream_chacha20_NONCEBYTES> nonce{};
+  for (size_t i = 0; i < nonce.size(); ++i) nonce[i] = static_cast<uint8_t>(number >> (8 * i));
+  std::array<uint8_t, crypto_onetimeauth_KEYBYTES> once{};
+  crypto_stream_chacha20(once.data(), once.size(), nonce.data(), key.data());
+  std::array<uint8_t, crypto_onetimeauth_BYTES> tag{};
+  crypto_onetimeauth(tag.data(), reinterpret_cast<const uint8_t*>(bulk.data()), bulk.size(),
+                     once.data());
+  wipe(once);
+  return tag;
+}
+
 bool equal_in_constant_time(std::span<const uint8_t> a, std::span<const uint8_t> b) {
   return a.size() == b.size() && sodium_memcmp(a.data(), b.data(), a.size()) == 0;
 }

@@ -17,9 +17,15 @@ MORI_HOT void ring(u32*, u32*) {}
 // Threads that serve a GPU look by themselves.
 MORI_HOT void wake_thread(u32*, i32) {}
 
+// Of the host's waits.
+struct driver {
+  u64 address;
+  bool sleeps;
+};
+
 class state {
  public:
-  MORI_HOT state(u64, u32*, u32*) {}
+  MORI_HOT state(u64, u32*, u32*, driver) {}
   // Not at the first polls, which are the ones whose latency counts.
   MORI_HOT bool is_clock_due() const { return polls_ % 64 == 63; }
   MORI_HOT bool is_brief() const { return polls_ < 64; }

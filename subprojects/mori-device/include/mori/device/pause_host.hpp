@@ -3,6 +3,7 @@
 // (src/host_wait.cpp), so that device headers need no system header.
 #pragma once
 
+#include <mori/shmem_device.h>
 #include <mori/device/core.hpp>
 
 extern "C" {
@@ -47,10 +48,50 @@ MORI_HOT void wake_thread(u32* asleep, i32 event) {
     mori_device_host_signal_event(event);
 }
 
+// The seat of who does the network's work while it waits; see mori_shmem_driver_v1.
+struct driver {
+  u64 address;
+  bool sleeps;
+};
+
+class driver_seat {
+ public:
+  MORI_HOT explicit driver_seat(const driver& of) : of_(of) {}
+  MORI_HOT ~driver_seat() { leave(); }
+  driver_seat(const driver_seat&) = delete;
+  driver_seat& operator=(const driver_seat&) = delete;
+
+  // False: somebody else has it, or nobody is to have it.
+  MORI_HOT bool take() {
+    if (!has_ && of_.address != 0 && tries_++ % tries_per_call == 0)
+      has_ = call(MORI_SHMEM_DRIVE_BEGIN);
+    return has_;
+  }
+  MORI_HOT bool sleeps() const { return of_.sleeps; }
+  MORI_HOT void drive(i32 what) const { (void)call(what); }
+  MORI_HOT void leave() {
+    if (has_) (void)call(MORI_SHMEM_DRIVE_END);
+    has_ = false;
+  }
+
+ private:
+  MORI_HOT bool call(i32 what) const {
+    const auto* driver = pointer<const mori_shmem_driver_v1>(of_.address);
+    using function = i32 (*)(u64 self, i32 what);
+    return reinterpret_cast<function>(driver->call)(driver->self, what) != 0;
+  }
+
+  static constexpr u64 tries_per_call = 64;
+
+  const driver of_;
+  u64 tries_ = 0;
+  bool has_ = false;
+};
+
 class state {
  public:
-  MORI_HOT state(u64 spin_count, u32* word, u32* waiter_count)
-      : spin_count_(spin_count), word_(word), waiter_count_(waiter_count) {}
+  MORI_HOT state(u64 spin_count, u32* word, u32* waiter_count, const driver& driver)
+      : spin_count_(spin_count), word_(word), waiter_count_(waiter_count), seat_(driver) {}
 
   // Whether this poll should look at the clock and the abort word.
   MORI_HOT bool is_clock_due() const {
@@ -64,7 +105,13 @@ class state {
   template <class IsMet>
   MORI_DEVICE void next(IsMet is_met) {
     const u64 poll = polls_++;
-    if (poll < spin_count_) return relax();
+    const bool may_sleep = poll >= spin_count_;
+    if (seat_.take()) {
+      if (!may_sleep) return seat_.drive(MORI_SHMEM_DRIVE_STEP);
+      if (seat_.sleeps()) return seat_.drive(MORI_SHMEM_DRIVE_SLEEP);
+      seat_.leave();  // others ring too: the network's own thread goes on
+    }
+    if (!may_sleep) return relax();
     if (poll - spin_count_ < yields_before_sleep) return mori_device_host_yield();
     if (word_ == nullptr) {
       const u32 nobody_rings = 0;
@@ -81,6 +128,7 @@ class state {
   u64 polls_ = 0;
   u32* word_;
   u32* waiter_count_;
+  driver_seat seat_;
 };
 
 }  // namespace mori::device::pause

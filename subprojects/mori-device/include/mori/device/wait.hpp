@@ -7,7 +7,8 @@
 // How it is polite:
 //   host    spins `spin_count` polls, yields a few times, then sleeps on a
 //           doorbell (a futex word) for at most about 1 ms at a time, so that a
-//           ring that was missed costs no more than that;
+//           ring that was missed costs no more than that; where a network
+//           changes the word, it serves the network meanwhile;
 //   GPUs    poll for about half a millisecond, then sleep between polls, up to
 //           about a microsecond at a time.
 //
@@ -33,10 +34,14 @@
 
 namespace mori::device {
 
-// A futex word and the number of threads that sleep on it. Unused on GPUs; null where nobody rings.
+// A futex word and the number of threads that sleep on it; null where nobody rings. Beside it, who
+// can do something for the word's change meanwhile: the address of a mori_shmem_driver_v1, or 0.
+// All of it is unused on GPUs.
 struct doorbell {
   u32* word;
   u32* waiter_count;
+  u64 driver = 0;
+  bool sleeps_there = false;  // every change comes through the driver
 };
 
 // What bounds a wait. Addresses may be 0: no abort word, nowhere to record a fault.
@@ -144,7 +149,8 @@ MORI_HOT void store_signal(u64* word, u64 value) {
 template <scope S, class T, class Met>
 MORI_COLD wait_result<T> wait_slowly(const T* word, Met met, const wait_limits& limits,
                                      const wait_subject& subject, const doorbell& bell) {
-  pause::state pauses(limits.spin_count, bell.word, bell.waiter_count);
+  pause::state pauses(limits.spin_count, bell.word, bell.waiter_count,
+                      {bell.driver, bell.sleeps_there});
   u64 start_ns = 0;
   for (;;) {
     // Read before the word: what a PE stored before it left still counts.
