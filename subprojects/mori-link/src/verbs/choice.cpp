@@ -183,7 +183,7 @@ std::vector<size_t> by_distance(const std::vector<port_choice>& ports, const bus
   const auto away = [&](size_t i) {
     return with.ignores_topology ? 0 : distance(ports[i].place, from);
   };
-  std::ranges::stable_sort(usable, {}, away);
+  std::ranges::sort(usable, {}, [&](size_t i) { return std::pair(away(i), i); });
   // Turns each run of equals.
   for (auto first = usable.begin(); first != usable.end();) {
     const auto last =
