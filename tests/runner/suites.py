@@ -185,6 +185,12 @@ def build_suites():
     ]
 
 
+def distribution_suites():
+    """What users install, installed."""
+    wheel = [[PYTHON, "-B", "tests/distribution/wheel_test.py", str(RELEASE)]]
+    return [Suite("wheel", 180, wheel, after=("build",))]
+
+
 def all_suites():
     demo = Suite("demo", 240, [["bash", "python/demo.sh"]], after=("python",), load=2)
-    return [*text_suites(), *release_suites(), *build_suites(), demo]
+    return [*text_suites(), *release_suites(), *build_suites(), *distribution_suites(), demo]
