@@ -188,7 +188,12 @@ def build_suites():
 def distribution_suites():
     """What users install, installed."""
     wheel = [[PYTHON, "-B", "tests/distribution/wheel_test.py", str(RELEASE)]]
-    return [Suite("wheel", 180, wheel, after=("build",))]
+    debian = [[PYTHON, "-B", "tests/distribution/debian_test.py", str(RELEASE)]]
+    return [
+        Suite("wheel", 180, wheel, after=("build",)),
+        # Needs root and the packages of a compiler once more, for a root of its own.
+        Suite("debian", 600, debian, after=("build",), by_default=False),
+    ]
 
 
 def all_suites():
