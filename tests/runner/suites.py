@@ -124,7 +124,12 @@ RELEASE_OPTIONS = (
 
 def text_suites():
     """What needs no build, and the linter that needs one's list of commands."""
-    checks = ("tests/tidy/run", "tests/tidy/faults_test.py", "tests/runner/runner_test.py")
+    checks = (
+        "tests/tidy/run",
+        "tests/tidy/faults_test.py",
+        "tests/runner/runner_test.py",
+        "tests/distribution/release_test.py",
+    )
     commands = [
         [PYTHON, "-B", check, *(["--strict"] if check.endswith("run") else [])] for check in checks
     ]
