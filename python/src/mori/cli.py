@@ -1,5 +1,5 @@
-"""The command-line tool: `mori info` tells what is here, `mori demo` that it works, `mori bench`
-how fast it is."""
+"""The command-line tool: `mori info` tells what is here, `mori doctor` what stands in the way,
+`mori demo` that it works, `mori bench` how fast it is."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     info = commands.add_parser("info", help="versions, back ends, memory and settings found here")
     info.add_argument("--json", action="store_true", help="for programs: one JSON object")
+    doctor = commands.add_parser("doctor", help="what stands in the way here, and what to do")
+    from mori.doctor import command
+
+    command.add_options(doctor)
     demo = commands.add_parser(
         "demo",
         help="a mixture-of-experts layer on a real text over 8 processes, and its KV cache moved "
@@ -54,6 +58,10 @@ def main(arguments: list[str] | None = None) -> int:
             from mori import info
 
             return info.main(options)
+        if options.command == "doctor":
+            from mori.doctor import command
+
+            return command.main(options)
         if options.command == "bench":
             from mori.bench import io
 
