@@ -4,7 +4,7 @@
 #
 # usage: bash packaging/debian.sh [--from BUILD] [--output FOLDER]
 #   --from    packs what that finished build has compiled, with the flags that it had; without it
-#             everything is compiled with hardening flags (a quarter of an hour on two cores)
+#             everything is compiled, with Debian's hardening flags and more
 #   --output  default build/debian/packages
 # MORI_DEVICE_OBJECTS=FOLDER: see packaging/device_objects.sh.
 set -uo pipefail

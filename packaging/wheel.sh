@@ -4,7 +4,7 @@
 #
 # usage: bash packaging/wheel.sh [--from BUILD] [--output FOLDER]
 #   --from    takes the objects of that finished build and links them as a wheel needs it; without
-#             it packaging/build.sh compiles them with hardening flags (ten minutes on two cores)
+#             it packaging/build.sh compiles them with hardening flags
 #   --output  default build/dist
 set -uo pipefail
 source "$(dirname "$0")/build.sh"
