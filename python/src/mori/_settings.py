@@ -47,6 +47,7 @@ SETTINGS: dict[str, Setting] = {
     "MORI_SHMEM_HEAP_SIZE": Setting(_S, "4G", "heap of a PE: a number with K, M, G or T"),
     "MORI_SHMEM_HEAP_TYPE": Setting(_S, "uncached", "uncached or normal; checked, no effect"),
     "MORI_SHMEM_MODE": Setting(_S, "static", "static, vmm or isolation"),
+    "MORI_SHMEM_SECURITY": Setting(_S, "mac", "trusted: no MAC over bulk data on the network"),
     "MORI_SHMEM_VMM_CHUNK_SIZE": Setting(_S, "64M", "what a heap of mode vmm grows by"),
     "MORI_SOCKET_IFNAME": Setting(_SI, "all", "interface whose address peers are told"),
     "MORI_TIMEOUT_MS": Setting(_S, "300000", "deadline of collectives and device waits"),
