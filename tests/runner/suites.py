@@ -150,6 +150,7 @@ def release_suites():
     ]
     programs = (RELEASE / "tests/gpu/gpu_test", RELEASE / "subprojects/libmori-ep/tests/ep_test")
     gpu = [[PYTHON, "-B", "tests/gpu/gpu_test.py", *map(str, programs)]]
+    rdma = [PYTHON, "-B", "tests/rdma/rdma_test.py", str(RELEASE)]
     return [
         Suite("build", 600, build, load=2, counted=False),
         of_release("unit", 240),
@@ -160,6 +161,8 @@ def release_suites():
         of_release("multi", 360),
         of_release("bench", 180),
         Suite("gpu", 900, gpu, after=("build",), load=2),
+        Suite("rdma", 360, [rdma], after=("build",), load=2),
+        Suite("rdma-full", 1800, [[*rdma, "--full"]], after=("build",), load=2, by_default=False),
         Suite("python", 600, python, after=("build",)),
         # The package that it tests is the one that the suite before has installed.
         Suite("ir", 300, [[PYTHON, "-B", "tests/ir", str(RELEASE)]], after=("python",), load=2),

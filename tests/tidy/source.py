@@ -18,10 +18,11 @@ VENDOR = re.compile(
     r"|__HIP\w*|__CUDA\w*|__NVCC__)\b"
 )
 # The GPU benchmarks speak the language of what they are compared with, the tests of the emulator
-# that of the compiler.
+# that of the compiler; the tests of verbs compare our declarations with the library's header.
 VENDOR_FOLDERS = (
     "subprojects/mori-device/",
     "subprojects/mori-link/src/verbs/",
+    "subprojects/mori-link/tests/verbs/",
     "tests/amd/emulator/",
     "tests/bench/gpu/",
 )

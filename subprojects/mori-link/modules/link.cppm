@@ -10,6 +10,7 @@ module;
 #include <mori/link/tcp/channel.hpp>
 #include <mori/link/transport.hpp>
 #include <mori/link/unique_id.hpp>
+#include <mori/link/verbs/endpoint.hpp>
 
 export module mori.link;
 
@@ -62,3 +63,25 @@ using mori::link::tcp::read_address;
 using mori::link::tcp::start_connecting;
 using mori::link::tcp::write_address;
 }  // namespace mori::link::tcp
+export namespace mori::link::verbs {
+using mori::link::verbs::access;
+using mori::link::verbs::by_distance;
+using mori::link::verbs::choose_gid;
+using mori::link::verbs::completion;
+using mori::link::verbs::completion_queue;
+using mori::link::verbs::device;
+using mori::link::verbs::device_filter;
+using mori::link::verbs::distance;
+using mori::link::verbs::endpoint;
+using mori::link::verbs::judge_ports;
+using mori::link::verbs::memory;
+using mori::link::verbs::operation;
+using mori::link::verbs::port_choice;
+using mori::link::verbs::ports_here;
+using mori::link::verbs::queue_pair;
+using mori::link::verbs::read_bus_place;
+using mori::link::verbs::read_inventory;
+using mori::link::verbs::settings;
+using mori::link::verbs::settings_from_environment;
+using mori::link::verbs::work;
+}  // namespace mori::link::verbs
