@@ -3,14 +3,18 @@
 What goes in: python/src/mori, the declarations that build_cdef.py makes from capi/include, and the
 shared libraries and the device bitcode when they are built. Where the libraries are is said by the
 configuration setting `library-dir` or the environment variable MORI_BUILD_LIBRARY_DIR (one or more
-folders separated by ':'); without it the package looks for them at run time (mori/_ffi.py). The
-wheel is reproducible: sorted entries, one fixed time stamp.
+folders separated by ':'); without it the package looks for them at run time (mori/_ffi.py).
+`platform-name` or MORI_BUILD_PLATFORM is the platform tag of a wheel with libraries, which only
+packaging/wheel.sh knows to be true; without it the tag is this machine's. Wheel and sdist are
+reproducible: sorted entries, one fixed time stamp.
 """
 
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
+import io
 import os
 import subprocess
 import sys
@@ -94,9 +98,10 @@ def _metadata() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _tag(has_libraries: bool) -> str:
+def _tag(has_libraries: bool, settings: dict[str, Any] | None) -> str:
     """Any Python; any machine too as long as nothing compiled is inside."""
-    machine = sysconfig.get_platform().replace("-", "_").replace(".", "_")
+    named = (settings or {}).get("platform-name") or os.environ.get("MORI_BUILD_PLATFORM", "")
+    machine = named or sysconfig.get_platform().replace("-", "_").replace(".", "_")
     return f"py3-none-{machine}" if has_libraries else "py3-none-any"
 
 
@@ -177,7 +182,7 @@ def build_wheel(
     files.extend((f"mori/lib/{name}", path.read_bytes()) for name, path in libraries)
     bitcode = _bitcode_files(config_settings)
     files.extend((f"mori/lib/bitcode/{name}", path.read_bytes()) for name, path in bitcode)
-    return _write_wheel(wheel_directory, _tag(bool(libraries)), files)
+    return _write_wheel(wheel_directory, _tag(bool(libraries), config_settings), files)
 
 
 def build_editable(
@@ -198,6 +203,14 @@ def build_editable(
     return _write_wheel(wheel_directory, "py3-none-any", [entry])
 
 
+def _plain(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Without whose file it was and when."""
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    entry.mode = 0o755 if entry.mode & 0o100 else 0o644
+    return entry
+
+
 def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = None) -> str:
     """All tracked files, so that the libraries can be built from it too."""
     project = _project()
@@ -207,15 +220,21 @@ def build_sdist(sdist_directory: str, config_settings: dict[str, Any] | None = N
     )
     if listing.returncode != 0:
         raise SystemExit("an sdist is made from a git checkout: git ls-files failed")
-    with tarfile.open(
-        Path(sdist_directory) / f"{base}.tar.gz", "w:gz", format=tarfile.PAX_FORMAT
-    ) as archive:
-        for name in sorted(filter(None, listing.stdout.decode().split("\0"))):
-            if os.path.lexists(ROOT / name):
-                archive.add(ROOT / name, f"{base}/{name}", recursive=False)
+    tracked = sorted(filter(None, listing.stdout.decode().split("\0")))
+    files = {name: ROOT / name for name in tracked if os.path.lexists(ROOT / name)}
+    with (
+        open(Path(sdist_directory) / f"{base}.tar.gz", "wb") as file,
+        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as archive,
+    ):
+        for name, path in files.items():
+            entry = _plain(archive.gettarinfo(path, f"{base}/{name}"))
+            if entry.isreg():
+                archive.addfile(entry, io.BytesIO(path.read_bytes()))
+            else:
+                archive.addfile(entry)
         metadata = _metadata().encode()
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(metadata)
-            file.flush()
-            archive.add(file.name, f"{base}/PKG-INFO")
+        entry = _plain(tarfile.TarInfo(f"{base}/PKG-INFO"))
+        entry.size = len(metadata)
+        archive.addfile(entry, io.BytesIO(metadata))
     return f"{base}.tar.gz"

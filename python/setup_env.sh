@@ -69,7 +69,8 @@ mori_make_venv() {
   local python packages=("meson>=1.2" "ninja>=1.11" "cffi>=1.15" "numpy>=1.24") option
   for option in "$@"; do
     case "$option" in
-      --tests) packages+=("pytest>=7.2" "ruff>=0.6" "ml_dtypes>=0.4" "openmpi>=5" "mpi4py>=4.1") ;;
+      --tests) packages+=("pytest>=7.2" "ruff>=0.6" "ml_dtypes>=0.4" "openmpi>=5" "mpi4py>=4.1"
+        "auditwheel>=6.1" "matplotlib>=3.6") ;;
       --torch) packages+=("torch==2.13.0") ;;
       *) mori_fail "unknown option $option (--tests, --torch)"; return 1 ;;
     esac

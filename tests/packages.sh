@@ -1,22 +1,25 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that building (`build`) or testing (`all`, the default) needs, or
-# those of the emulated machines with RDMA devices (`rdma`, which the suite of that name asks for).
-# Asks for root and the network only when something is missing. Where a tool has a package per
-# version, the first that is installed is taken, else the first that this Debian has.
-# usage: bash tests/packages.sh [build|all|rdma]
+# those to make and try packages (`debian`), or those of the emulated machines with RDMA devices
+# (`rdma`, which the suite of that name asks for). Asks for root and the network only when something
+# is missing. Where a tool has a package per version, the first that is installed is taken, else the
+# first that this Debian has.
+# usage: bash tests/packages.sh [build|all|debian|rdma]
 set -uo pipefail
 
 build="g++ pkgconf libfmt-dev libsodium-dev python3-venv"
 tests="meson ninja-build cmake git doctest-dev binutils clang-format-19 clang-tidy-19
   clang-19|clang-20|clang-21 libclang-rt-19-dev|libclang-rt-20-dev|libclang-rt-21-dev
-  clang-22|clang-21 lld-22|lld-21 llvm-22|llvm-21 luajit abigail-tools iproute2
+  clang-22|clang-21 lld-22|lld-21 llvm-22|llvm-21 luajit ruby abigail-tools iproute2
   util-linux ucx-utils libibverbs-dev"
+debian="dpkg-dev debhelper dh-python fakeroot lintian python3 python3-cffi debootstrap"
 rdma="qemu-system-x86 busybox-static kmod cpio xz-utils iproute2 libibverbs1 ibverbs-providers"
 case "${1:-all}" in
   build) wanted=$build ;;
   all) wanted="$build $tests" ;;
+  debian) wanted="$build $debian" ;;
   rdma) wanted=$rdma ;;
-  *) echo "usage: bash tests/packages.sh [build|all|rdma]" >&2; exit 2 ;;
+  *) echo "usage: bash tests/packages.sh [build|all|debian|rdma]" >&2; exit 2 ;;
 esac
 
 is_installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }

@@ -1,6 +1,7 @@
 """The build backend: what is in a wheel, and that it is the same each time."""
 
 import importlib.util
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -55,6 +56,32 @@ def test_wheel_with_libraries(backend, tmp_path):
     with zipfile.ZipFile(tmp_path / name) as wheel:
         assert wheel.read("mori/lib/libmori-shmem.so.0") == b"library"
         assert wheel.getinfo("mori/lib/libmori-shmem.so.0").external_attr >> 16 & 0o777 == 0o755
+
+
+def test_platform_of_a_wheel_with_libraries(backend, tmp_path):
+    (tmp_path / "libmori-io.so.0").write_bytes(b"library")
+    settings = {"library-dir": str(tmp_path), "platform-name": "manylinux_2_34_x86_64"}
+    name = backend.build_wheel(str(tmp_path), settings)
+    assert name == "mori-0.1.0-py3-none-manylinux_2_34_x86_64.whl"
+    # Nothing compiled inside: for any platform, whatever is asked.
+    del settings["library-dir"]
+    assert backend.build_wheel(str(tmp_path), settings) == "mori-0.1.0-py3-none-any.whl"
+
+
+def test_sdist_is_reproducible_and_nobodys(backend, tmp_path):
+    first, second = tmp_path / "1", tmp_path / "2"
+    for folder in (first, second):
+        folder.mkdir()
+        assert backend.build_sdist(str(folder)) == "mori-0.1.0.tar.gz"
+    name = "mori-0.1.0.tar.gz"
+    assert (first / name).read_bytes() == (second / name).read_bytes()
+    with tarfile.open(first / name) as archive:
+        entries = {entry.name.removeprefix("mori-0.1.0/"): entry for entry in archive}
+    assert {(e.uid, e.gid, e.mtime, e.uname) for e in entries.values()} == {(0, 0, 0, "")}
+    assert entries["subprojects/libmori-io"].linkname == "../libmori-io"
+    assert entries["tests/tidy/run"].mode == 0o755
+    assert entries["pyproject.toml"].mode == 0o644
+    assert entries["PKG-INFO"].size > 0
 
 
 def test_wheel_is_reproducible(backend, tmp_path):

@@ -99,3 +99,13 @@ def test_version_and_help():
     assert "demo" in mori("--help").stdout
     assert "--corrupt" in mori("demo", "--help").stdout
     assert "--plot FILE.svg" in mori("bench", "io", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    "command", [["bench", "io"], ["bench", "ep"], ["bench", "shmem"], ["doctor"]]
+)
+def test_help_has_examples_and_exit_statuses(command):
+    printed = mori(*command, "--help").stdout
+    assert f"  mori {' '.join(command)} " in printed
+    assert "exit status: 0 " in printed
+    assert "2 wrong use" in printed

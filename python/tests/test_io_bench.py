@@ -1,5 +1,6 @@
 """`mori bench io`: the table, JSON, the picture, and what it says when it cannot."""
 
+import csv
 import importlib.util
 import json
 import subprocess
@@ -60,9 +61,38 @@ def test_picture(tmp_path):
         return
     assert done.returncode == 0, done.stderr
     assert target.read_text().startswith("<?xml")
+    done = bench("--plot", str(tmp_path / "bench.png"), *SHORT)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "bench.png").read_bytes().startswith(b"\x89PNG")
     done = bench("--plot", str(tmp_path / "nowhere/bench.svg"), *SHORT)
     assert done.returncode == 1
     assert "cannot write" in done.stderr
+
+
+def test_picture_of_no_kind(tmp_path):
+    done = bench("--plot", str(tmp_path / "bench.jpg"), *SHORT)
+    assert done.returncode == 1
+    assert "a name that ends in .svg or .png" in done.stderr
+    assert done.stdout == ""
+
+
+def test_csv(tmp_path):
+    target = tmp_path / "bench.csv"
+    done = bench("--csv", str(target), *SHORT)
+    assert done.returncode == 0, done.stderr
+    with target.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["message_bytes"], row["batch_size"]) for row in rows] == [
+        ("8", "1"),
+        ("4096", "1"),
+        ("8", "4"),
+        ("4096", "4"),
+    ]
+    assert all(float(row["avg_us"]) >= float(row["min_us"]) > 0 for row in rows)
+    done = bench("--csv", str(tmp_path / "nowhere/bench.csv"), *SHORT)
+    assert done.returncode == 1
+    assert "cannot write" in done.stderr
+    assert done.stdout == ""
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,15 @@ def test_folders_in_their_order(tmp_path, monkeypatch):
     assert mapped / "mori/bitcode" in found
 
 
+def test_folder_of_debian_packages(monkeypatch):
+    monkeypatch.setenv("MORI_SHMEM_BC_DIR", "")
+    monkeypatch.setattr(bitcode.sysconfig, "get_config_var", lambda name: f"of-{name}")
+    found = bitcode.folders()
+    assert found.index(Path("/usr/lib/of-MULTIARCH/mori/bitcode")) < found.index(
+        Path("/usr/lib/mori/bitcode")
+    )
+
+
 # Building. A compiler that notes what it is asked for, and the real one where there is clang.
 
 

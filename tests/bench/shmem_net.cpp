@@ -179,10 +179,9 @@ class pe_of_benchmark {
   }
 
   void measure_signal() {
-    in_turn("put_8B_signal_latency",
-            {{"ours", [this] { return signal_ping_pong(); }},
-             {"raw", [this] { return raw_round_trip(false) / 2; }},
-             {"raw_spin", [this] { return raw_round_trip(true) / 2; }}});
+    in_turn("put_8B_signal_latency", {{"ours", [this] { return signal_ping_pong(); }},
+                                      {"raw", [this] { return raw_round_trip(false) / 2; }},
+                                      {"raw_spin", [this] { return raw_round_trip(true) / 2; }}});
   }
 
   void measure_fetch_add() {
@@ -196,13 +195,13 @@ class pe_of_benchmark {
 
   void measure_rate() {
     in_turn("put_8B_rate", {{"ours", [this] {
-      if (pe_ != 0) return 0.0;
-      const uint64_t start_ns = bench::now_ns();
-      for (uint64_t n = 0; n < how_.rate_count; ++n) put_word(n);
-      quiet();
-      return static_cast<double>(how_.rate_count) * 1e9 /
-             static_cast<double>(bench::now_ns() - start_ns);
-    }}});
+                               if (pe_ != 0) return 0.0;
+                               const uint64_t start_ns = bench::now_ns();
+                               for (uint64_t n = 0; n < how_.rate_count; ++n) put_word(n);
+                               quiet();
+                               return static_cast<double>(how_.rate_count) * 1e9 /
+                                      static_cast<double>(bench::now_ns() - start_ns);
+                             }}});
   }
 
   double put_bandwidth() const {
@@ -221,9 +220,10 @@ class pe_of_benchmark {
   void measure_bandwidth() {
     std::byte* memory = pe_ == 0 ? source_ : target_.data();
     in_turn("put_1MiB_bandwidth",
-            {{"ours", [this] { return put_bandwidth(); }}, {"raw", [this, memory] {
-               return per_second(raw_.stream(pe_, memory, how_.extent, how_.total_bytes));
-             }}});
+            {{"ours", [this] { return put_bandwidth(); }},
+             {"raw", [this, memory] {
+                return per_second(raw_.stream(pe_, memory, how_.extent, how_.total_bytes));
+              }}});
   }
 
   const int pe_;

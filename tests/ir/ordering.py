@@ -124,14 +124,34 @@ def check_amd(arch, path, suffix):
     run(sys.executable, "-B", objects, "releases", shutil.which(f"llvm-objdump-{suffix}"), path)
 
 
+PTX_FUNCTION = re.compile(
+    r"^(?:\.visible )?\.(?:entry|func)\s+(?:\([^)]*\)\s*)?(\w+)\s*\([^)]*\)[^;{]*^\{(.*?)^\}",
+    re.M | re.S,
+)
+
+
+def with_callees(name, bodies):
+    """The text of a function and of all that it calls; what it calls and is not here."""
+    texts, missing, due, seen = [], [], [name], {name}
+    while due:
+        body = bodies.get(current := due.pop())
+        if body is None:
+            missing.append(current)
+            continue
+        texts.append(body)
+        for callee in re.findall(r"^\s*call(?:\.uni)?\s+(?:\([^)]*\),\s*)?(\w+)", body, re.M):
+            if callee not in seen:
+                seen.add(callee)
+                due.append(callee)
+    return "".join(texts), missing
+
+
 def check_nvidia(_arch, path, _suffix):
-    bodies = dict(
-        re.findall(r"^\.visible \.entry k_(\w+)\(.*?^\{(.*?)^\}", path.read_text(), re.M | re.S)
-    )
+    bodies = dict(PTX_FUNCTION.findall(path.read_text()))
     for one in FUNCTIONS:
         for symbol in dict.fromkeys((one.symbol, one.program_symbol)):
-            body = bodies.get(symbol)
-            if body is None:
+            body, missing = with_callees(f"k_{symbol}", bodies)
+            if not body:
                 yield f"{symbol}: no kernel came of it"
                 continue
             for wanted in WANTED.get(one.section, ()):
@@ -140,8 +160,7 @@ def check_nvidia(_arch, path, _suffix):
             for line in body.splitlines():
                 if NARROW.match(line):
                     yield f"{symbol}: is not at system scope: {line.strip()}"
-            if re.search(r"^\s*call", body, re.M):
-                yield f"{symbol}: calls something"
+            yield from (f"{symbol}: calls {name}, which is not here" for name in missing)
 
 
 def main(paths):

@@ -19,7 +19,7 @@ NARROWED = (
     (
         "fence release\n",
         'fence syncscope("agent") release\n',
-        "mori_shmem_putmem_nbi_signal_thread: writes back for this GPU alone: ",
+        "mori_shmem_quiet_thread: writes back for this GPU alone: ",
     ),
     (
         "fence.acq_rel.sys",

@@ -124,7 +124,12 @@ RELEASE_OPTIONS = (
 
 def text_suites():
     """What needs no build, and the linter that needs one's list of commands."""
-    checks = ("tests/tidy/run", "tests/tidy/faults_test.py", "tests/runner/runner_test.py")
+    checks = (
+        "tests/tidy/run",
+        "tests/tidy/faults_test.py",
+        "tests/runner/runner_test.py",
+        "tests/distribution/release_test.py",
+    )
     commands = [
         [PYTHON, "-B", check, *(["--strict"] if check.endswith("run") else [])] for check in checks
     ]
@@ -188,6 +193,17 @@ def build_suites():
     ]
 
 
+def distribution_suites():
+    """What users install, installed."""
+    wheel = [[PYTHON, "-B", "tests/distribution/wheel_test.py", str(RELEASE)]]
+    debian = [[PYTHON, "-B", "tests/distribution/debian_test.py", str(RELEASE)]]
+    return [
+        Suite("wheel", 180, wheel, after=("build",)),
+        # Needs root and the packages of a compiler once more, for a root of its own.
+        Suite("debian", 600, debian, after=("build",), by_default=False),
+    ]
+
+
 def all_suites():
     demo = Suite("demo", 240, [["bash", "python/demo.sh"]], after=("python",), load=2)
-    return [*text_suites(), *release_suites(), *build_suites(), demo]
+    return [*text_suites(), *release_suites(), *build_suites(), *distribution_suites(), demo]

@@ -126,7 +126,8 @@ def check_lines():
                 yield f"{path}:{number}: {len(line)} columns, {MAX_COLUMNS} are allowed"
             if line != line.rstrip():
                 yield f"{path}:{number}: trailing space"
-            if "\t" in line:
+            # Makefiles and gofmt want them.
+            if "\t" in line and path.suffix != ".go" and path.name != "rules":
                 yield f"{path}:{number}: tab"
             if re.search(r"[\x00-\x08\x0b-\x1f\x7f]", line):
                 yield f"{path}:{number}: control character"
@@ -138,7 +139,7 @@ def opening(path):
     text = re.sub(r"\A#![^\n]*\n", "", text).lstrip()
     if tree.is_python(path):
         return ast.get_docstring(ast.parse(tree.text(path))) or ""
-    mark = {".lua": "--", ".sh": "#"}.get(path.suffix, "//")
+    mark = {".lua": "--", ".sh": "#", ".rb": "#"}.get(path.suffix, "//")
     if text.startswith("/*"):
         return text[2 : text.index("*/")]
     lines = []

@@ -18,7 +18,7 @@ CRATES = (
 LIBRARIES = ("libmori-shmem", "libmori-ep", "libmori-io")
 C_SUFFIXES = {".c", ".h", ".cpp", ".hpp", ".cppm", ".hip", ".cu", ".inc"}
 HEADER_SUFFIXES = {".h", ".hpp", ".inc"}
-CODE_SUFFIXES = C_SUFFIXES | {".py", ".sh", ".lua", ".rs"}
+CODE_SUFFIXES = C_SUFFIXES | {".py", ".sh", ".lua", ".rs", ".rb", ".go"}
 
 
 @functools.lru_cache(None)

@@ -50,10 +50,12 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all elements."""
         return math.prod(self.shape) * self.itemsize
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return len(self.shape)
 
     @property

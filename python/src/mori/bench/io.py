@@ -19,24 +19,28 @@ import numpy as np
 
 from mori.bench import plot
 from mori.bench.io_peer import engine_with_memory
-from mori.errors import MoriError
+from mori.bench.report import BenchError, Column, Report
 from mori.io import EngineDesc, IOEngineSession, MemoryDesc
 
 _WARM_UP = 5
 _WAIT_S = 60
 _COLUMNS = (
-    ("MsgSize (B)", "message_bytes", "d"),
-    ("BatchSize", "batch_size", "d"),
-    ("TotalSize (MB)", "total_mb", ".3f"),
-    ("Max BW (GB/s)", "max_gb_per_s", ".3f"),
-    ("Avg BW (GB/s)", "avg_gb_per_s", ".3f"),
-    ("Min Lat (us)", "min_us", ".2f"),
-    ("Avg Lat (us)", "avg_us", ".2f"),
+    Column("MsgSize (B)", "message_bytes", "d"),
+    Column("BatchSize", "batch_size", "d"),
+    Column("TotalSize (MB)", "total_mb", ".3f"),
+    Column("Max BW (GB/s)", "max_gb_per_s", ".3f"),
+    Column("Avg BW (GB/s)", "avg_gb_per_s", ".3f"),
+    Column("Min Lat (us)", "min_us", ".2f"),
+    Column("Avg Lat (us)", "avg_us", ".2f"),
 )
-
-
-class BenchError(Exception):
-    """It cannot run; the message is for the user."""
+_PICTURE = plot.Picture(
+    ("message_bytes", "message, bytes"),
+    (
+        plot.Panel("bandwidth, GB/s", (("avg_gb_per_s", ""),)),
+        plot.Panel("latency of a transfer, us", (("avg_us", ""),), True),
+    ),
+    ("batch_size", "batch"),
+)
 
 
 class _Pair:
@@ -156,37 +160,12 @@ def _rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
         pair.close()
 
 
-def _print_row(row: dict[str, Any]) -> None:
-    cells = (format(row[key], style).rjust(len(name)) for name, key, style in _COLUMNS)
-    print("  ".join(cells), flush=True)
-
-
-def _measure(options: argparse.Namespace, title: str) -> None:
-    rows = []
-    if not options.json:
-        print(title)
-        print("  ".join(name for name, _, _ in _COLUMNS))
-    for row in _rows(options):
-        rows.append(row)
-        if not options.json:
-            _print_row(row)
-    if options.json:
-        settings = {k: getattr(options, k) for k in ("backend", "op", "security", "spin_us")}
-        print(json.dumps({**settings, "rows": rows}, indent=1))
-    if options.plot is not None:
-        plot.write(rows, title, options.plot)
-
-
 def main(options: argparse.Namespace) -> int:
-    """Returns the exit status: 0 fine, 1 failed."""
+    """Returns the exit status: 0 fine; raises BenchError and PlotError."""
     title = f"{options.op} over {options.backend}, security {options.security}"
-    try:
-        if options.iters < 1:
-            raise BenchError(f"--iters is {options.iters}, expected at least 1")
-        if options.plot is not None:
-            plot.refuse_without_library()
-        _measure(options, title)
-    except (BenchError, plot.PlotError, MoriError) as error:
-        print(f"mori bench: {error}", file=sys.stderr)
-        return 1
+    if options.iters < 1:
+        raise BenchError(f"--iters is {options.iters}, expected at least 1")
+    settings = {name: getattr(options, name) for name in ("backend", "op", "security", "spin_us")}
+    report = Report(options, title, settings, _COLUMNS, _PICTURE)
+    report.take(_rows(options), len(options.sizes) * len(options.batches))
     return 0

@@ -105,6 +105,7 @@ class RdmaBackendConfig(BackendConfig):
     max_msg_sge: int = 0
 
     def options(self) -> dict[str, Any]:
+        """The fields of mori_io_backend_options."""
         self._at_least(1, "qp_per_transfer", "notif_per_qp", "num_nics_per_transfer")
         self._at_least(-1, "post_batch_size", "num_worker_threads")
         self._at_least(0, "max_send_wr", "max_cqe_num", "max_msg_sge")
@@ -144,6 +145,7 @@ class XgmiBackendConfig(BackendConfig):
     num_events: int = 64
 
     def options(self) -> dict[str, Any]:
+        """The fields of mori_io_backend_options."""
         self._at_least(1, "num_streams", "num_events")
         return {"stream_count": self.num_streams, "event_count": self.num_events}
 
@@ -172,6 +174,7 @@ class TcpBackendConfig(BackendConfig):
     enable_notification: bool = True
 
     def options(self) -> dict[str, Any]:
+        """The fields of mori_io_backend_options."""
         self._at_least(0, "num_streams")
         return {
             "stream_count": self.num_streams,

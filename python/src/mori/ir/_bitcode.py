@@ -17,6 +17,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 from mori.errors import InvalidError, NotFoundError
@@ -48,9 +49,12 @@ def folders() -> list[Path]:
     found = [Path(__file__).parents[1] / "lib/bitcode"]
     libraries = [Path(p) for p in os.environ.get("MORI_LIBRARY_DIR", "").split(":") if p]
     mapped = _mapped_library_folder()
+    # Where Debian's packages have libraries.
+    multiarch = sysconfig.get_config_var("MULTIARCH")
     for folder in (
         *libraries,
         *([mapped] if mapped else []),
+        *([Path("/usr/lib") / multiarch] if multiarch else []),
         Path("/usr/lib"),
         Path("/usr/local/lib"),
     ):
