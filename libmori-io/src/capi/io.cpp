@@ -289,9 +289,7 @@ mori_status mori_io_session_create(mori_io* in_io, uint32_t local_id, const void
     }
     MORI_TRY(const mori::link::byte_span packed, given(in_remote_desc, bytes));
     MORI_TRY(core::wire::memory_desc remote, core::wire::unpack_memory(packed));
-    MORI_TRY(const core::session_table::ref made,
-             e.create_session(local_id, std::move(remote), options));
-    *out_session = core::sessions().publish(made);
+    MORI_TRY(*out_session, e.create_session(local_id, std::move(remote), options));
     return {};
   });
 }

@@ -265,7 +265,7 @@ void engine::route(transfer_record& what) {
   ++counted_[static_cast<size_t>(of.backend)].transfer_count;
   if (!notifies_by(of.backend)) what.notifies = false;
   if (of.path != nullptr) {
-    if (of.to->link.is_ready())
+    if (of.to->may_use(of.remote->region))
       start_job(what);
     else
       hold(what, *of.to);
@@ -281,7 +281,22 @@ void engine::route(transfer_record& what) {
 void engine::hold(transfer_record& what, peer& at) {
   what.where = stage::holding;
   at.holding.push_back(&what);
+  ask_attach(*what.session);
   need(at);
+}
+
+// Once a generation for each region.
+void engine::ask_attach(const session_record& of) {
+  peer& at = *of.to;
+  if (!at.link.is_ready()) return;
+  peer::attachment& asked = at.attachments[of.remote->region];
+  if (asked.generation == at.link.generation()) return;
+  asked = {at.link.generation(), false};
+  const bool writes = (of.remote->access & MORI_IO_ACCESS_WRITE) != 0;
+  at.link.ask_attach(
+      {.capability = writes ? of.remote->write_capability : of.remote->read_capability,
+       .region = of.remote->region,
+       .operation = writes ? MORI_IO_WRITE : MORI_IO_READ});
 }
 
 void engine::release_held(peer& of) {
@@ -328,7 +343,8 @@ bool engine::advance_job(transfer_record& what, uint64_t budget) {
   jobs_wait_ &= *state == transport::job_state::waiting;
   if (*state != transport::job_state::done) return true;
   stop_job(what);
-  complete(what, MORI_OK, {});
+  // A write is done when the peer knows of it; a read when its bytes are here.
+  if (!what.notifies || what.is_read) complete(what, MORI_OK, {});
   if (!what.notifies) {
     release(what);
     return false;
