@@ -98,7 +98,7 @@ void inbox::take(uint32_t index, mori_io_inbound& out) {
 bool inbox::pop(std::string_view key, uint64_t uid, mori_io_inbound& out) {
   const std::lock_guard guard(lock_);
   if (count_ == 0) return false;
-  const auto found = numbers_.find(std::string(key));
+  const auto found = numbers_.find(key);
   if (found == numbers_.end()) return false;
   for (uint32_t each = buckets_[bucket_of(found->second, uid)]; each != none;
        each = entries_[each].next) {

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -65,7 +66,12 @@ class inbox {
 
   mutable std::mutex lock_;
   const uint32_t limit_;
-  std::unordered_map<std::string, uint32_t> numbers_;
+  // Found by a view, without a copy of the key.
+  struct text_hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  std::unordered_map<std::string, uint32_t, text_hash, std::equal_to<>> numbers_;
   std::vector<std::string> keys_;
   std::vector<entry> entries_;
   std::vector<uint32_t> buckets_;  // a power of two long

@@ -24,8 +24,8 @@ constexpr uint64_t accept_pause_ns = 100 * base::ns_per_ms;
 constexpr uint64_t accept_silence_ns = 60 * base::ns_per_s;  // between two words about it
 constexpr uint64_t dial_patience_ns = 3 * base::ns_per_s;    // for each address
 // Moved on one connection before others have their turn.
-constexpr uint64_t turn_bytes = 4 << 20;
-constexpr int rounds_per_turn = 8;
+constexpr uint64_t turn_bytes = 1 << 20;
+constexpr int rounds_per_turn = 4;
 
 std::string reason_of(int os_errno) {
   if (os_errno == 0) return "the connection was closed";
@@ -489,6 +489,8 @@ void engine::flush(peer& what) {
       leave_for_next_turn(what, [&] { what.link.pump(now_ns_); });
       break;
     }
+    // What was submitted meanwhile may be more urgent than what is being sent.
+    take_submitted();
     what.link.pump(now_ns_);
     bool sent = flush(*control);
     if (what.control != control) return;
