@@ -24,7 +24,7 @@ constexpr uint64_t accept_pause_ns = 100 * base::ns_per_ms;
 constexpr uint64_t accept_silence_ns = 60 * base::ns_per_s;  // between two words about it
 constexpr uint64_t dial_patience_ns = 3 * base::ns_per_s;    // for each address
 // Moved on one connection before others have their turn.
-constexpr uint64_t turn_bytes = 1 << 20;
+constexpr uint64_t turn_bytes = 256 << 10;
 constexpr int rounds_per_turn = 4;
 
 std::string reason_of(int os_errno) {

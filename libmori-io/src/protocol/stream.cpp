@@ -119,7 +119,7 @@ void stream::authenticate(item& what, uint64_t most) {
 
 size_t stream::gather(std::span<iovec> out) {
   size_t count = 0;
-  uint64_t left = mode() == wire::security_mode::mac ? gather_bytes : 4 * gather_bytes;
+  uint64_t left = mode() == wire::security_mode::mac ? gather_bytes : 2 * gather_bytes;
   for (size_t i = item_head_; i < items_.size() && count < out.size() && left > 0; ++i) {
     item& each = items_[i];
     const uint64_t bytes = std::min(each.bytes, left);

@@ -168,22 +168,28 @@ TEST_CASE("urgent small transfers overtake a large one on the same link") {
   mori_io_session_destroy(quick);
 }
 
-TEST_CASE("one transfer of 64 MiB takes no longer than 64 of 1 MiB, within what machines vary") {
+// The target reads as fast as it can and says nothing before the end: an initiator that ends a turn
+// with work to do, and its sockets free, has nothing to wake it.
+TEST_CASE("the loop does not sleep while a large transfer has something to send") {
   constexpr uint64_t large = 64 << 20;
   mori_io_options with = options_of("a"), other = options_of("b");
   with.security = other.security = MORI_IO_SECURITY_TRUSTED;
-  engine_pair pair(with, other, large);
-  uint64_t one_ns = UINT64_MAX, many_ns = UINT64_MAX;
-  for (int round = 0; round < 6; ++round) {
-    uint64_t begin = now_ns();
-    REQUIRE(run(pair.session, request(MORI_IO_WRITE, 0, 0, large)).status == MORI_OK);
-    one_ns = std::min(one_ns, now_ns() - begin);
-    begin = now_ns();
-    for (uint64_t i = 0; i < 64; ++i)
-      REQUIRE(run(pair.session, request(MORI_IO_WRITE, i << 20, i << 20, 1 << 20)).status ==
-              MORI_OK);
-    many_ns = std::min(many_ns, now_ns() - begin);
+  with.progress = MORI_IO_PROGRESS_CALLER;
+  mori_io_backend_options tcp{};
+  tcp.struct_size = sizeof tcp;
+  tcp.chunk_bytes = 64 * 1024;  // all that is queued goes at once
+  engine_pair pair(with, other, large, &tcp);
+  for (int round = 0; round < 3; ++round) {
+    mori_io_transfer* const made = submit(pair.session, request(MORI_IO_WRITE, 0, 0, large));
+    int asleep = 0;
+    for (const uint64_t until = now_ns() + 60 * second_ns;
+         report_of(made).is_done == 0 && now_ns() < until;) {
+      const uint64_t begin = now_ns();
+      MUST(mori_io_progress(pair.a.io, second_ns / 4, error));
+      asleep += now_ns() - begin > second_ns / 5 ? 1 : 0;
+    }
+    CHECK(report_of(made).status == MORI_OK);
+    CHECK(asleep <= 1);  // on a machine that has no time for us
+    mori_io_transfer_release(made);
   }
-  MESSAGE("one: ", one_ns / 1000, " us, 64: ", many_ns / 1000, " us");
-  CHECK(one_ns < 2 * many_ns);
 }
