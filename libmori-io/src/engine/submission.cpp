@@ -201,6 +201,8 @@ base::result<transfer_table::ref> engine::submit(const session_table::ref& of,
   what.owner = shared_from_this();
   what.session = of;
   what.self = *made;
+  const uint64_t begin_ns = what.begin_ns.load(std::memory_order_relaxed);
+  const bool is_large = what.total_bytes > inline_job_bytes && role_.begin_submission(begin_ns);
   // Others may have the lock: then who holds it does the rest before he lets it go.
   transfer_record* first = submitted_.load(std::memory_order_relaxed);
   do {
@@ -208,10 +210,11 @@ base::result<transfer_table::ref> engine::submit(const session_table::ref& of,
   } while (!submitted_.compare_exchange_weak(first, &what, std::memory_order_seq_cst,
                                              std::memory_order_relaxed));
   if (core_.try_lock()) {
-    now_ns_ = what.begin_ns.load(std::memory_order_relaxed);
+    now_ns_ = begin_ns;
     work_off();
     leave_core();
   }
+  if (is_large) role_.end_submission(base::now_ns());
   return made;
 }
 
