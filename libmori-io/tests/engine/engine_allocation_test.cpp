@@ -117,8 +117,8 @@ TEST_CASE("no transfer allocates after warm-up, over TCP and through shared memo
         CAPTURE(each.pieces);
         work of(pair, session, operation, each.bytes, each.pieces, each.scattered);
         REQUIRE(of.run(10, most_flying));  // deeper than what is counted
-        // A queue that grows once, on a machine that is busy just then, is no allocation per transfer:
-        // those would be in every round.
+        // A queue that grows once, where the machine is busy just then, is no allocation per
+        // transfer: those would be in every round.
         uint64_t least = UINT64_MAX;
         for (int round = 0; round < 4 && least > 0; ++round) {
           before = allocation_count;

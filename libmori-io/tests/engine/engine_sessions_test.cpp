@@ -121,8 +121,9 @@ TEST_CASE("an engine that ends in order is no warning to its peers, at work or i
   }
 }
 
-// Both engines progress through this thread, so what counts is turns of their loops, not time: a
-// transfer of 64 MiB is cut into slices, and a link that has had its share goes on in the next turn.
+// Both engines progress through this thread, so what counts is turns of their loops, not time:
+// a transfer of 64 MiB is cut into slices, and a link that has had its share goes on in the
+// next turn.
 TEST_CASE("urgent small transfers overtake a large one on the same link") {
   constexpr uint64_t large = 64 << 20;
   mori_io_backend_options tcp{};
