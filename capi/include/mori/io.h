@@ -128,10 +128,12 @@ MORI_API mori_status mori_io_memory_register(mori_io *in_io, void *in_memory,
 
 /* Revokes the region's capability: when the call returns, peers' transfers no
  * longer touch the memory over TCP or RDMA, and this engine's transfers with it
- * have failed with MORI_E_CANCELLED. Memory that peers have attached on this
- * node is only safe once they were told, which the call waits for. any-thread.
- * Blocks at most control_timeout_ns. Fails with MORI_E_STATE,
- * MORI_E_NOT_FOUND, MORI_E_TIMEOUT. */
+ * have failed with MORI_E_CANCELLED. Who has attached the memory on this node
+ * is told and waited for, at most 2 s; others are not. MORI_E_TIMEOUT: the
+ * region is revoked, but the engine that is named did not confirm (its process
+ * is stopped?) and may still touch the memory until it runs again or ends.
+ * any-thread. Blocks at most control_timeout_ns, usually until a round trip.
+ * Fails with MORI_E_STATE, MORI_E_NOT_FOUND, MORI_E_TIMEOUT. */
 MORI_API mori_status mori_io_memory_deregister(mori_io *in_io, uint32_t id,
                                                mori_error *error);
 
@@ -165,10 +167,12 @@ MORI_API mori_status mori_io_free(mori_io *in_io, void *take_memory,
 
 /* Joins a local region and a remote one. Does not wait for the connection: a
  * peer that is not there fails the transfers. The caller owns *out_session.
- * in_options may be NULL. any-thread. Does not block. Fails with MORI_E_STATE
- * (no backend reaches: the reasons), MORI_E_INVALID, MORI_E_NOT_FOUND (local
- * id, or an engine that is not registered), MORI_E_PROTOCOL,
- * MORI_E_VERSION. */
+ * in_options may be NULL. any-thread. Blocks while a way to memory of the same
+ * node is proven: microseconds, at most 250 ms for each backend, when the owner
+ * of the memory does not answer. Fails with MORI_E_STATE (no backend reaches:
+ * the reasons), MORI_E_INVALID, MORI_E_NOT_FOUND (local id, an engine that is
+ * not registered, or a region that was deregistered meanwhile), MORI_E_AGAIN
+ * (backends came and went meanwhile), MORI_E_PROTOCOL, MORI_E_VERSION. */
 MORI_API mori_status mori_io_session_create(
     mori_io *in_io, uint32_t local_id, const void *in_remote_desc,
     uint64_t bytes, const mori_io_session_options *in_options,

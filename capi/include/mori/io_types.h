@@ -76,7 +76,9 @@ typedef struct mori_io_options {
   int32_t progress;              /* MORI_IO_PROGRESS_*                       */
   int32_t security;              /* MORI_IO_SECURITY_*                       */
   int32_t require_known_peers;   /* 1: only engines given to
-                                    mori_io_remote_register may connect      */
+                                    mori_io_remote_register may connect. In
+                                    any case at most MORI_IO_GUEST_COUNT at
+                                    once, else 4096                          */
   uint64_t control_timeout_ns;   /* connecting and handshakes; default
                                     MORI_IO_CP_TIMEOUT_MS, else 30 s         */
   uint64_t peer_timeout_ns;      /* silence after which a peer counts as dead
@@ -223,7 +225,9 @@ typedef struct mori_io_stats {
   uint64_t cancel_count;
   uint64_t retry_count;
   uint64_t failover_count;
-  uint64_t inbound_count;        /* notifications received                   */
+  uint64_t inbound_count;        /* notifications received of transfers that
+                                    came this way; XGMI: of all that the
+                                    peer moved itself                        */
   uint64_t inbound_dropped_count;
   uint64_t read_bytes;
   uint64_t written_bytes;

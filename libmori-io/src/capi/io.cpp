@@ -49,6 +49,9 @@ mori_status on(const mori_io* handle, mori_error* error, Body&& body) noexcept {
   });
 }
 
+// For callers who poll and do not ask for a text: nothing is formatted.
+base::failure nothing_there() { return {MORI_E_AGAIN, 0, {}}; }
+
 // Bytes or text that the caller makes room for: size only, or all of it.
 base::status hand_out(const void* from, uint64_t size, void* out, uint64_t* inout_bytes) {
   if (inout_bytes == nullptr) return base::fail(MORI_E_INVALID, "inout_bytes is NULL");
@@ -289,9 +292,7 @@ mori_status mori_io_session_create(mori_io* in_io, uint32_t local_id, const void
     }
     MORI_TRY(const mori::link::byte_span packed, given(in_remote_desc, bytes));
     MORI_TRY(core::wire::memory_desc remote, core::wire::unpack_memory(packed));
-    MORI_TRY(const core::session_table::ref made,
-             e.create_session(local_id, std::move(remote), options));
-    *out_session = core::sessions().publish(made);
+    MORI_TRY(*out_session, e.create_session(local_id, std::move(remote), options));
     return {};
   });
 }
@@ -407,8 +408,10 @@ mori_status mori_io_inbound_pop(mori_io* in_io, const char* in_peer, uint64_t ui
     MORI_CHECK(base::check_struct(out_inbound, "mori_io_inbound"));
     mori_io_inbound taken{};
     if (!e.pop_inbound(in_peer, uid, taken))
-      return base::fail(MORI_E_AGAIN, "no notification of transfer {} of engine '{}' is there", uid,
-                        in_peer);
+      return error == nullptr ? nothing_there()
+                              : base::fail(MORI_E_AGAIN,
+                                           "no notification of transfer {} of engine '{}' is there",
+                                           uid, in_peer);
     return base::write_struct(out_inbound, "mori_io_inbound", taken);
   });
 }
@@ -417,7 +420,9 @@ mori_status mori_io_inbound_next(mori_io* in_io, mori_io_inbound* out_inbound, m
   return on(in_io, error, [&](engine& e) -> base::status {
     MORI_CHECK(base::check_struct(out_inbound, "mori_io_inbound"));
     mori_io_inbound taken{};
-    if (!e.next_inbound(taken)) return base::fail(MORI_E_AGAIN, "no notification is there");
+    if (!e.next_inbound(taken))
+      return error == nullptr ? nothing_there()
+                              : base::fail(MORI_E_AGAIN, "no notification is there");
     return base::write_struct(out_inbound, "mori_io_inbound", taken);
   });
 }

@@ -13,7 +13,12 @@ void engine::on_outcome(protocol::transfer& what, mori_status status, std::strin
   auto& of = static_cast<transfer_record&>(what);
   // Stopped for another backend to go on with it, and known not to be delivered.
   if (of.moves_on && status == MORI_E_CANCELLED && !text.starts_with("delivery unknown")) return;
-  complete(of, status, text);
+  if (status != MORI_OK && of.moved_elsewhere && !of.is_read)
+    complete(
+        of, status,
+        fmt::format("its bytes are in place, but the notification is not confirmed: {}", text));
+  else
+    complete(of, status, text);
 }
 
 void engine::on_released(protocol::transfer& what) {

@@ -30,6 +30,7 @@ struct waiter {
 class driver_role {
  public:
   static constexpr uint64_t patience_ns = 200 * base::ns_per_us;
+  static constexpr uint64_t longest_submission_ns = 2 * base::ns_per_ms;
 
   bool take() { return !taken_.exchange(true, std::memory_order_seq_cst); }
   // Whoever waits for the role gets it.
@@ -43,7 +44,22 @@ class driver_role {
   void want() { wanting_.fetch_add(1, std::memory_order_seq_cst); }
   void want_no_more() { wanting_.fetch_sub(1, std::memory_order_seq_cst); }
   bool is_wanted() const { return wanting_.load(std::memory_order_seq_cst) > 0; }
-  void note_foreground(uint64_t now_ns) { foreground_ns_.store(now_ns, std::memory_order_relaxed); }
+  void note_foreground(uint64_t now_ns) {
+    away_until_ns_.store(now_ns + patience_ns, std::memory_order_relaxed);
+    may_extend_.store(true, std::memory_order_relaxed);
+  }
+  // Who has just waited submits something large, which he sends himself, and will wait again. Once
+  // for each wait, so that who only submits is not kept waiting. True: end_submission() follows.
+  bool begin_submission(uint64_t now_ns) {
+    if (now_ns >= away_until_ns_.load(std::memory_order_relaxed) ||
+        !may_extend_.exchange(false, std::memory_order_relaxed))
+      return false;
+    away_until_ns_.store(now_ns + longest_submission_ns, std::memory_order_relaxed);
+    return true;
+  }
+  void end_submission(uint64_t now_ns) {
+    away_until_ns_.store(now_ns + patience_ns, std::memory_order_relaxed);
+  }
 
   void add_sleeper(waiter& who) {
     const std::lock_guard guard(lock_);
@@ -73,8 +89,7 @@ class driver_role {
   bool wait_for_turn() {
     const uint64_t now = base::now_ns();
     const bool urgent = urgent_.exchange(false, std::memory_order_seq_cst);
-    if (!is_wanted() &&
-        (urgent || now - foreground_ns_.load(std::memory_order_relaxed) >= patience_ns))
+    if (!is_wanted() && (urgent || now >= away_until_ns_.load(std::memory_order_relaxed)))
       return true;
     const uint32_t seen = parked_.load(std::memory_order_seq_cst);
     if (!urgent_.load(std::memory_order_seq_cst) || is_wanted())
@@ -94,7 +109,8 @@ class driver_role {
   std::atomic<bool> urgent_{false};
   std::atomic<uint32_t> wanting_{0};
   std::atomic<uint32_t> parked_{0};
-  std::atomic<uint64_t> foreground_ns_{0};
+  std::atomic<uint64_t> away_until_ns_{0};
+  std::atomic<bool> may_extend_{false};
   std::mutex lock_;
   std::vector<waiter*> sleepers_;
 };

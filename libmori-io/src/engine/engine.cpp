@@ -281,7 +281,8 @@ base::status engine::remove_backend(int32_t backend) {
     }
     if (backend == MORI_IO_BACKEND_TCP)
       for_each_transfer([&](transfer_record& what) {
-        if (what.where != stage::linked || what.told || what.cancelling) return;
+        if (what.where != stage::linked || what.told || what.cancelling || what.moved_elsewhere)
+          return;
         what.moves_on = true;
         end_transfer(what, MORI_E_CANCELLED, "the TCP backend was removed");
       });

@@ -53,8 +53,8 @@ class engine final : public std::enable_shared_from_this<engine>, public protoco
   base::status check_unregistered(const void* begin, uint64_t bytes) const;
 
   // --- Sessions and transfers.
-  base::result<session_table::ref> create_session(uint32_t local_id, wire::memory_desc remote,
-                                                  const mori_io_session_options& options);
+  base::result<mori_io_session*> create_session(uint32_t local_id, wire::memory_desc remote,
+                                                const mori_io_session_options& options);
   mori_io_stats session_stats(session_record& of);
   base::result<transfer_table::ref> submit(const session_table::ref& of,
                                            const mori_io_request& request);
@@ -102,11 +102,13 @@ class engine final : public std::enable_shared_from_this<engine>, public protoco
   base::status open();
   void run();
   base::status check_alive() const;
+  base::status wait_for_revoked(uint32_t id);
 
   // --- protocol::initiator::host
   void on_outcome(protocol::transfer& what, mori_status status, std::string_view text) override;
   void on_released(protocol::transfer& what) override;
   void on_revoke(uint32_t region) override;
+  void on_attached(uint32_t region) override;
 
   // --- For guests (guest_host).
   std::shared_ptr<const memory::region> find_region(uint32_t id) const;
@@ -130,6 +132,7 @@ class engine final : public std::enable_shared_from_this<engine>, public protoco
   void take_submitted();
   void route(transfer_record& what);
   void hold(transfer_record& what, peer& at);
+  void ask_attach(const session_record& of);
   void start_job(transfer_record& what);
   bool advance_job(transfer_record& what, uint64_t budget);
   void run_jobs();
@@ -150,11 +153,14 @@ class engine final : public std::enable_shared_from_this<engine>, public protoco
   void drop_connection(connection& what);
   void dial(peer& to, bool is_control, uint16_t index);
   void accept_strangers();
+  void watch_listeners(uint32_t interest) const;
+  void pause_accepting(const base::failure& why);
   void on_event(connection& what, uint32_t events);
   void on_dialed(connection& what);
   void on_greeting(connection& what);
   void on_answering(connection& what);
   void open_responder(connection& what);
+  base::status check_room(const wire::identity& who) const;
   void decide(connection& what);
   void on_proven_peer(connection& what);
   void on_proven_guest(connection& what);
@@ -188,6 +194,8 @@ class engine final : public std::enable_shared_from_this<engine>, public protoco
     std::string reason;
   };
   choice choose(const session_record& of);
+  base::result<mori_io_session*> open_session(const session_table::ref& made);
+  base::result<mori_io_session*> publish_session(const session_table::ref& made, choice& chosen);
   void adopt(session_record& of, choice&& chosen);
   base::status add_direct(int32_t backend, std::shared_ptr<transport::backend> made,
                           const backend_settings& with);
@@ -235,11 +243,15 @@ class engine final : public std::enable_shared_from_this<engine>, public protoco
   std::unordered_map<uint64_t, std::unique_ptr<connection>> connections_;
   std::vector<std::unique_ptr<connection>> dropped_;
   uint64_t last_ticket_ = 0;
-  std::vector<connection*> strangers_;  // unproven, oldest first
-  int handshakes_left_ = 0;             // in this turn
+  std::vector<connection*> strangers_;     // unproven, oldest first
+  int handshakes_left_ = 0;                // in this turn
+  uint64_t accept_again_ns_ = UINT64_MAX;  // listeners are not watched until then
+  uint64_t accept_said_ns_ = 0;            // when the log was told last
+  uint64_t guest_count_ = 0;               // that have a control stream
   std::map<std::string, std::shared_ptr<peer>, std::less<>> peers_;
-  std::map<wire::instance_id, std::unique_ptr<guest>> guests_;
   std::unique_ptr<protocol::target::host> guest_host_;
+  std::map<wire::instance_id, std::unique_ptr<guest>> guests_;
+  std::vector<session_record*> opening_;  // being made, without a handle yet
   std::vector<peer*> dirty_;
   std::vector<peer*> tended_;  // of run_timers(), kept so that no turn allocates
   std::vector<guest*> dirty_guests_;

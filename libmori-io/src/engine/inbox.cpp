@@ -57,11 +57,11 @@ void inbox::unlink(uint32_t index) {
 
 bool inbox::push(uint32_t peer, const notification& what) {
   const std::lock_guard guard(lock_);
-  ++received_;
+  ++received_[what.moved_elsewhere];
   const bool is_full = count_ >= limit_;
   if (is_full) {
+    ++dropped_[entries_[oldest_].moved_elsewhere];
     unlink(oldest_);
-    ++dropped_;
   }
   if (free_ == none) {
     free_ = static_cast<uint32_t>(entries_.size());
@@ -76,6 +76,7 @@ bool inbox::push(uint32_t peer, const notification& what) {
   of.peer = peer;
   of.region = what.region;
   of.operation = what.operation;
+  of.moved_elsewhere = what.moved_elsewhere;
   of.metadata.assign(what.metadata.begin(), what.metadata.end());
   link(index);
   return !is_full;
@@ -97,7 +98,7 @@ void inbox::take(uint32_t index, mori_io_inbound& out) {
 bool inbox::pop(std::string_view key, uint64_t uid, mori_io_inbound& out) {
   const std::lock_guard guard(lock_);
   if (count_ == 0) return false;
-  const auto found = numbers_.find(std::string(key));
+  const auto found = numbers_.find(key);
   if (found == numbers_.end()) return false;
   for (uint32_t each = buckets_[bucket_of(found->second, uid)]; each != none;
        each = entries_[each].next) {
@@ -119,13 +120,13 @@ bool inbox::empty() const {
   const std::lock_guard guard(lock_);
   return count_ == 0;
 }
-uint64_t inbox::received_count() const {
+uint64_t inbox::received_count(bool moved_elsewhere) const {
   const std::lock_guard guard(lock_);
-  return received_;
+  return received_[moved_elsewhere];
 }
-uint64_t inbox::dropped_count() const {
+uint64_t inbox::dropped_count(bool moved_elsewhere) const {
   const std::lock_guard guard(lock_);
-  return dropped_;
+  return dropped_[moved_elsewhere];
 }
 
 }  // namespace mori::io_core

@@ -5,7 +5,9 @@
 
 #include <mori/io_types.h>
 
+#include <array>
 #include <cstdint>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -25,6 +27,7 @@ class inbox {
     uint64_t total_bytes = 0;
     uint32_t region = 0;
     int32_t operation = 0;
+    bool moved_elsewhere = false;  // by another way than the link
     std::span<const std::byte> metadata;
   };
 
@@ -37,8 +40,9 @@ class inbox {
   bool next(mori_io_inbound& out);
 
   bool empty() const;
-  uint64_t received_count() const;
-  uint64_t dropped_count() const;
+  // By whether the bytes had moved elsewhere.
+  uint64_t received_count(bool moved_elsewhere) const;
+  uint64_t dropped_count(bool moved_elsewhere) const;
 
  private:
   static constexpr uint32_t none = UINT32_MAX;
@@ -48,6 +52,7 @@ class inbox {
     uint32_t peer = 0;
     uint32_t region = 0;
     int32_t operation = 0;
+    bool moved_elsewhere = false;
     uint32_t older = none, newer = none;  // in order of arrival
     uint32_t next = none;                 // in its bucket, older ones first; or free
     std::vector<std::byte> metadata;
@@ -61,13 +66,18 @@ class inbox {
 
   mutable std::mutex lock_;
   const uint32_t limit_;
-  std::unordered_map<std::string, uint32_t> numbers_;
+  // Found by a view, without a copy of the key.
+  struct text_hash {
+    using is_transparent = void;
+    size_t operator()(std::string_view text) const { return std::hash<std::string_view>()(text); }
+  };
+  std::unordered_map<std::string, uint32_t, text_hash, std::equal_to<>> numbers_;
   std::vector<std::string> keys_;
   std::vector<entry> entries_;
   std::vector<uint32_t> buckets_;  // a power of two long
   uint32_t oldest_ = none, newest_ = none, free_ = none;
   uint32_t count_ = 0;
-  uint64_t received_ = 0, dropped_ = 0;
+  std::array<uint64_t, 2> received_{}, dropped_{};  // by moved_elsewhere
 };
 
 }  // namespace mori::io_core

@@ -7,6 +7,12 @@
 #include "engine/engine.hpp"
 
 namespace mori::io_core {
+namespace {
+
+// What a process that has attached memory gets to confirm that it lets go.
+constexpr uint64_t revoke_patience_ns = 2 * base::ns_per_s;
+
+}  // namespace
 
 std::shared_ptr<const memory::region> engine::find_region(uint32_t id) const {
   const std::shared_lock guard(regions_lock_);
@@ -129,7 +135,7 @@ base::status engine::deregister_memory(uint32_t id) {
         lose_guest(*each, "a region that was being read was deregistered");
         continue;
       }
-      if (gone->blobs.empty()) continue;
+      if (!each->link.has_attached(id)) continue;
       each->link.revoke(id);
       waiting.push_back(instance);
       if (!std::exchange(each->is_dirty, true)) dirty_guests_.push_back(each.get());
@@ -140,21 +146,39 @@ base::status engine::deregister_memory(uint32_t id) {
   kick();
   const auto is_free = [&] {
     const section held(*this);
-    bool used = !revocations_[id].empty();
+    bool used = false;
     for_each_transfer(
         [&](const transfer_record& what) { used |= what.local == gone.get() && !what.told; });
     return !used;
   };
-  const bool came = wait(is_free, base::deadline::after(settings_.control_timeout_ns));
-  {
-    const section held(*this);
-    revocations_.erase(id);
-  }
-  if (!came)
-    return base::fail(MORI_E_TIMEOUT,
-                      "region {} is revoked, but a peer of this node did not confirm it for {} ms",
-                      id, settings_.control_timeout_ns / base::ns_per_ms);
+  const bool is_unused = wait(is_free, base::deadline::after(settings_.control_timeout_ns));
+  MORI_CHECK(wait_for_revoked(id));
+  if (!is_unused)
+    return base::fail(MORI_E_TIMEOUT, "region {} is revoked, but transfers use it after {} ms", id,
+                      settings_.control_timeout_ns / base::ns_per_ms);
   return {};
+}
+
+// Until who has attached the region has said that it lets go, or is gone.
+base::status engine::wait_for_revoked(uint32_t id) {
+  const uint64_t patience_ns = std::min(settings_.control_timeout_ns, revoke_patience_ns);
+  (void)wait(
+      [&] {
+        const section held(*this);
+        return revocations_[id].empty();
+      },
+      base::deadline::after(patience_ns));
+  const section held(*this);
+  const std::vector<wire::instance_id> silent = std::move(revocations_[id]);
+  revocations_.erase(id);
+  if (silent.empty()) return {};
+  const auto found = guests_.find(silent.front());
+  return base::fail(MORI_E_TIMEOUT,
+                    "region {} is revoked, but engine '{}'{} has attached it and did not confirm "
+                    "for {} ms: it may still touch the memory",
+                    id, found != guests_.end() ? found->second->key : "?",
+                    silent.size() > 1 ? fmt::format(" and {} more", silent.size() - 1) : "",
+                    patience_ns / base::ns_per_ms);
 }
 
 }  // namespace mori::io_core

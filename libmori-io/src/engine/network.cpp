@@ -19,10 +19,13 @@ namespace {
 
 constexpr size_t most_strangers = 256;
 constexpr uint64_t stranger_patience_ns = 5 * base::ns_per_s;
-constexpr uint64_t dial_patience_ns = 3 * base::ns_per_s;  // for each address
+// Out of descriptors or memory: what comes waits in the kernel's queue until it is tried again.
+constexpr uint64_t accept_pause_ns = 100 * base::ns_per_ms;
+constexpr uint64_t accept_silence_ns = 60 * base::ns_per_s;  // between two words about it
+constexpr uint64_t dial_patience_ns = 3 * base::ns_per_s;    // for each address
 // Moved on one connection before others have their turn.
-constexpr uint64_t turn_bytes = 4 << 20;
-constexpr int rounds_per_turn = 8;
+constexpr uint64_t turn_bytes = 256 << 10;
+constexpr int rounds_per_turn = 4;
 
 std::string reason_of(int os_errno) {
   if (os_errno == 0) return "the connection was closed";
@@ -219,10 +222,7 @@ void engine::accept_strangers() {
   for (const base::unique_fd& each : listeners_) {
     for (int i = 0; i < 64; ++i) {
       auto fd = link::tcp::accept_one(each.get());
-      if (!fd) {
-        base::log(MORI_LOG_WARN, "io: {}", fd.error().text);
-        break;
-      }
+      if (!fd) return pause_accepting(fd.error());
       if (!*fd) break;
       if (strangers_.size() >= most_strangers) {
         base::log(MORI_LOG_DEBUG, "io: {} unproven connections, the oldest goes", most_strangers);
@@ -236,6 +236,26 @@ void engine::accept_strangers() {
       if (const auto watched = watch(what, EPOLLIN); !watched) drop_connection(what);
     }
   }
+}
+
+void engine::watch_listeners(uint32_t interest) const {
+  for (const base::unique_fd& each : listeners_) {
+    epoll_event event{};
+    event.events = interest;
+    event.data.u64 = listener_ticket;
+    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, each.get(), &event);
+  }
+}
+
+// A listener with a connection that cannot be taken is readable all the time, and would keep the
+// loop awake.
+void engine::pause_accepting(const base::failure& why) {
+  watch_listeners(0);
+  accept_again_ns_ = now_ns_ + accept_pause_ns;
+  if (accept_said_ns_ != 0 && now_ns_ - accept_said_ns_ < accept_silence_ns) return;
+  accept_said_ns_ = now_ns_;
+  base::log(MORI_LOG_WARN, "io: {}; it waits, and is tried again every {} ms", why.text,
+            accept_pause_ns / base::ns_per_ms);
 }
 
 void engine::on_answering(connection& what) {
@@ -266,6 +286,23 @@ void engine::open_responder(connection& what) {
   decide(what);
 }
 
+// Whether one more link, or one more stream of it, is within what this engine serves.
+base::status engine::check_room(const wire::identity& who) const {
+  const auto found = guests_.find(who.instance);
+  const bool is_here = found != guests_.end() && found->second->control != nullptr;
+  if (who.purpose == wire::stream_purpose::data) {
+    const size_t streams = found->second->data.size();
+    if (streams >= size_t{max_stream_count})
+      return base::fail(MORI_E_NO_MEMORY, "{} data streams of engine '{}' are open, {} are allowed",
+                        streams, who.key, max_stream_count);
+  } else if (!is_here && guest_count_ >= settings_.guest_count) {
+    return base::fail(MORI_E_NO_MEMORY,
+                      "{} engines are connected, {} are allowed (MORI_IO_GUEST_COUNT)",
+                      guest_count_, settings_.guest_count);
+  }
+  return {};
+}
+
 void engine::decide(connection& what) {
   const wire::identity& who = what.answer->who();
   const wire::public_key& its_key = what.answer->peer_key();
@@ -289,6 +326,8 @@ void engine::decide(connection& what) {
            who.generation <= earlier->second->link.generation())
     verdict = base::fail(MORI_E_STATE, "generation {} is not after {}", who.generation,
                          earlier->second->link.generation());
+  else
+    verdict = check_room(who);
   const auto said = verdict ? what.answer->admit()
                             : what.answer->refuse(verdict.error().status, verdict.error().text);
   if (!verdict) base::log(MORI_LOG_WARN, "io: refused a connection: {}", verdict.error().text);
@@ -301,9 +340,11 @@ void engine::on_proven_guest(connection& what) {
   auto found = guests_.find(who.instance);
   const bool is_control = who.purpose == wire::stream_purpose::control;
   // Others may have come since decide().
-  if (is_control ? found != guests_.end() && who.generation <= found->second->link.generation()
+  const bool is_late =
+      is_control ? found != guests_.end() && who.generation <= found->second->link.generation()
                  : found == guests_.end() || found->second->control == nullptr ||
-                       found->second->link.generation() != who.generation) {
+                       found->second->link.generation() != who.generation;
+  if (is_late || !check_room(who)) {
     drop_connection(what);
     return;
   }
@@ -326,6 +367,7 @@ void engine::on_proven_guest(connection& what) {
   what.generation = who.generation;
   keep_alive(what.fd.get());
   if (is_control) {
+    ++guest_count_;
     from.control = &what;
     from.lost_ns = 0;
     from.link.on_control(*what.stream, who.generation);
@@ -393,6 +435,8 @@ void engine::on_bytes(connection& what) {
       what.to->attempts = 0;
       what.to->down_since_ns = what.to->refused_since_ns = 0;
       what.to->is_dead = false;
+      if (std::exchange(what.to->ready_generation, what.generation) != what.generation)
+        what.to->release_due = true;
     }
     need(*what.to);
   } else if (what.from != nullptr && !std::exchange(what.from->is_dirty, true)) {
@@ -445,6 +489,8 @@ void engine::flush(peer& what) {
       leave_for_next_turn(what, [&] { what.link.pump(now_ns_); });
       break;
     }
+    // What was submitted meanwhile may be more urgent than what is being sent.
+    take_submitted();
     what.link.pump(now_ns_);
     bool sent = flush(*control);
     if (what.control != control) return;
@@ -453,7 +499,7 @@ void engine::flush(peer& what) {
       sent |= flush(*what.data[i]);
       if (what.control != control) return;
     }
-    if (what.link.is_ready() && !what.holding.empty()) {
+    if (what.link.is_ready() && std::exchange(what.release_due, false)) {
       release_held(what);
       continue;
     }

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/connection.hpp"
@@ -40,9 +41,23 @@ class peer {
   uint64_t refused_since_ns = 0;
   std::string last_failure;
   std::vector<transfer_record*> holding;  // wait for the link
+  bool release_due = false;               // some of these may go on
+  uint64_t ready_generation = 0;          // the last one in which the link was up
   uint64_t moving = 0;                    // transfers in jobs of direct backends
-  bool is_dirty = false;                  // to be flushed in this turn
+  // Regions that paths use: asked for in that generation, and whether the peer has agreed. Without
+  // its word nothing moves along a path: it may have taken the memory back meanwhile.
+  struct attachment {
+    uint64_t generation = 0;
+    bool agreed = false;
+  };
+  std::unordered_map<uint32_t, attachment> attachments;
+  bool is_dirty = false;  // to be flushed in this turn
 
+  bool may_use(uint32_t region) const {
+    const auto found = attachments.find(region);
+    return link.is_ready() && found != attachments.end() && found->second.agreed &&
+           found->second.generation == link.generation();
+  }
   bool is_busy() const { return link.has_work() || !holding.empty(); }
 };
 

@@ -44,7 +44,16 @@ void engine::lose(peer& what, const base::failure& why) {
   for (connection* each : what.data) drop_connection(*each);
   what.data.clear();
   if (what.control != nullptr) drop_connection(*std::exchange(what.control, nullptr));
-  if (was_up && what.is_busy())
+  // Nobody says any more whether their memory is still there: they start again on the next one.
+  for (size_t i = jobs_.size(); i-- > 0;) {
+    transfer_record& each = *jobs_[i];
+    if (each.session->to.get() != &what) continue;
+    each.mover->cancel(each.job);
+    stop_job(each);
+    each.where = stage::holding;
+    what.holding.push_back(&each);
+  }
+  if (was_up && what.is_busy() && !what.link.has_heard_goodbye())
     base::log(MORI_LOG_WARN, "io: link to engine '{}' was lost: {}", what.key(), why.text);
   const bool is_nobody = why.os_errno == ECONNREFUSED || why.status == MORI_E_PEER_DEAD;
   if (!is_nobody)
@@ -65,7 +74,9 @@ void engine::lose(peer& what, const base::failure& why) {
 
 // Everything with that peer ends.
 void engine::fail_peer(peer& what, mori_status status, const std::string& text) {
-  base::log(status == MORI_E_CANCELLED ? MORI_LOG_DEBUG : MORI_LOG_WARN, "io: {}", text);
+  // An end in order is nobody's fault; transfers that it ends say so themselves.
+  const bool is_orderly = status == MORI_E_CANCELLED || what.link.has_heard_goodbye();
+  base::log(is_orderly ? MORI_LOG_DEBUG : MORI_LOG_WARN, "io: {}", text);
   lose(what, {status, 0, text});
   what.is_dead = true;
   what.down_since_ns = what.refused_since_ns = what.retry_ns = 0;
@@ -74,14 +85,6 @@ void engine::fail_peer(peer& what, mori_status status, const std::string& text) 
   for (transfer_record* each : held) {
     complete(*each, status, text);
     release(*each);
-  }
-  for (size_t i = jobs_.size(); i-- > 0;) {
-    transfer_record& each = *jobs_[i];
-    if (each.session->to.get() != &what) continue;
-    each.mover->cancel(each.job);
-    stop_job(each);
-    complete(each, status, text);
-    release(each);
   }
   what.link.fail_all(status, text);
 }
@@ -160,10 +163,11 @@ base::status engine::deregister_peer(std::string_view key) {
 }
 
 void engine::on_revoke(uint32_t region) {
+  for (session_record* each : opening_)
+    if (each->to.get() == revoking_ && each->remote->region == region) each->is_revoked = true;
   sessions().for_each([&](session_table::ref& each) {
     session_record& of = *each;
     if (of.owner.get() != this || of.to.get() != revoking_ || of.remote->region != region) return;
-    // Also where no path is open yet: it may be about to be.
     of.is_revoked = true;
     if (of.path == nullptr) return;
     for (size_t i = jobs_.size(); i-- > 0;) {
@@ -176,10 +180,19 @@ void engine::on_revoke(uint32_t region) {
     of.path.reset();
     of.direct.reset();
   });
-  if (revoking_ != nullptr) {
-    revoking_->link.answer_revoke(region);
-    need(*revoking_);
-  }
+  revoking_->attachments.erase(region);
+  revoking_->release_due = true;
+  revoking_->link.answer_revoke(region);
+  need(*revoking_);
+}
+
+void engine::on_attached(uint32_t region) {
+  const auto found = revoking_->attachments.find(region);
+  if (found == revoking_->attachments.end() ||
+      found->second.generation != revoking_->link.generation())
+    return;
+  found->second.agreed = true;
+  revoking_->release_due = true;
 }
 
 // --- Guests.
@@ -190,7 +203,10 @@ void engine::lose_guest(guest& what, std::string_view why) {
   what.link.on_lost();
   for (connection* each : what.data) drop_connection(*each);
   what.data.clear();
-  if (what.control != nullptr) drop_connection(*std::exchange(what.control, nullptr));
+  if (what.control != nullptr) {
+    drop_connection(*std::exchange(what.control, nullptr));
+    --guest_count_;
+  }
   what.lost_ns = now_ns_;
   // Who has no link holds no path either.
   for (auto& [region, waiting] : revocations_) std::erase(waiting, what.instance);
@@ -222,6 +238,7 @@ void engine::on_delivered(const guest& from, const protocol::delivery& what) {
                                                     .total_bytes = what.total_bytes,
                                                     .region = what.region,
                                                     .operation = what.operation,
+                                                    .moved_elsewhere = what.moved_elsewhere,
                                                     .metadata = what.metadata});
   if (!kept)
     base::log(MORI_LOG_WARN, "io: {} notifications are kept, the oldest was dropped",

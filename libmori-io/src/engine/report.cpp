@@ -57,9 +57,10 @@ base::result<mori_io_stats> engine::backend_stats(int32_t backend) {
   counted_[index].write_to(out);
   out.backend = backend;
   out.is_alive = backend == MORI_IO_BACKEND_TCP ? has_tcp_ : direct_[index].made != nullptr;
-  if (backend == MORI_IO_BACKEND_TCP) {
-    out.inbound_count = inbox_.received_count();
-    out.inbound_dropped_count = inbox_.dropped_count();
+  // The target takes no part in what a direct backend moves, so it cannot tell one from another.
+  if (backend == MORI_IO_BACKEND_TCP || backend == MORI_IO_BACKEND_XGMI) {
+    out.inbound_count = inbox_.received_count(backend != MORI_IO_BACKEND_TCP);
+    out.inbound_dropped_count = inbox_.dropped_count(backend != MORI_IO_BACKEND_TCP);
   }
   const std::string& reason = reasons_[index];
   std::snprintf(out.reason, sizeof out.reason, "%s",
@@ -98,9 +99,10 @@ std::string engine::metrics() {
     fmt::format_to(std::back_inserter(out), "{}{{engine={}}} {}\n", name, engine_label, value);
   };
   single("mori_io_in_flight", "gauge", "Transfers in flight.", in_flight_.load());
-  single("mori_io_inbound_total", "counter", "Notifications received.", inbox_.received_count());
+  single("mori_io_inbound_total", "counter", "Notifications received.",
+         inbox_.received_count(false) + inbox_.received_count(true));
   single("mori_io_inbound_dropped_total", "counter", "Notifications dropped, never taken.",
-         inbox_.dropped_count());
+         inbox_.dropped_count(false) + inbox_.dropped_count(true));
   {
     const std::shared_lock guard(regions_lock_);
     single("mori_io_regions", "gauge", "Registered regions.", regions_.size());

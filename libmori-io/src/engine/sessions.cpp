@@ -9,6 +9,8 @@ namespace {
 
 // What proving a way may take; a peer of this node answers in microseconds or not at all.
 constexpr uint64_t attach_patience_ns = 250 * base::ns_per_ms;
+// A way is chosen again when its backend was taken out meanwhile.
+constexpr int most_choices = 8;
 constexpr int32_t by_merit[] = {MORI_IO_BACKEND_XGMI, MORI_IO_BACKEND_RDMA};
 
 void add_reason(std::string& to, const char* backend, std::string_view why) {
@@ -73,8 +75,8 @@ void engine::adopt(session_record& of, choice&& chosen) {
   of.reason = std::move(chosen.reason);
 }
 
-base::result<session_table::ref> engine::create_session(uint32_t local_id, wire::memory_desc remote,
-                                                        const mori_io_session_options& options) {
+base::result<mori_io_session*> engine::create_session(uint32_t local_id, wire::memory_desc remote,
+                                                      const mori_io_session_options& options) {
   MORI_CHECK(check_alive());
   if (options.backend < MORI_IO_BACKEND_AUTO || options.backend > MORI_IO_BACKEND_FABRIC)
     return base::fail(MORI_E_INVALID, "backend {} is none of MORI_IO_BACKEND_*", options.backend);
@@ -99,7 +101,7 @@ base::result<session_table::ref> engine::create_session(uint32_t local_id, wire:
   MORI_TRY(session_table::ref made, sessions().acquire());
   session_record& of = *made;
   {
-    // A revocation that comes while the way is being chosen finds it already.
+    // A revocation that comes while the way is being chosen finds it here.
     const section held(*this);
     of.owner = shared_from_this();
     of.local = std::move(local);
@@ -107,20 +109,49 @@ base::result<session_table::ref> engine::create_session(uint32_t local_id, wire:
     of.to = std::move(to);
     of.pinned = options.backend;
     of.priority = options.priority;
+    opening_.push_back(&of);
   }
-  choice chosen = choose(of);
-  const bool is_slow = chosen.backend == MORI_IO_BACKEND_TCP &&
-                       of.to->desc->node_id == desc_.node_id && !chosen.reason.empty() &&
-                       direct_of_node();
-  if (chosen.backend == MORI_IO_BACKEND_AUTO)
-    return base::fail(MORI_E_STATE, "no backend reaches region {} of engine '{}': {}",
-                      of.remote->region, of.remote->engine_key, chosen.reason);
-  if (is_slow)
-    base::log(MORI_LOG_WARN, "io: TCP to engine '{}' of the same node: {}", of.to->key(),
-              chosen.reason);
+  auto opened = open_session(made);
   const section held(*this);
+  std::erase(opening_, &of);
+  return opened;
+}
+
+base::result<mori_io_session*> engine::open_session(const session_table::ref& made) {
+  session_record& of = *made;
+  for (int round = 0; round < most_choices; ++round) {
+    choice chosen = choose(of);
+    if (chosen.backend == MORI_IO_BACKEND_AUTO)
+      return base::fail(MORI_E_STATE, "no backend reaches region {} of engine '{}': {}",
+                        of.remote->region, of.remote->engine_key, chosen.reason);
+    const bool is_slow = chosen.backend == MORI_IO_BACKEND_TCP &&
+                         of.to->desc->node_id == desc_.node_id && !chosen.reason.empty() &&
+                         direct_of_node();
+    const std::string reason = chosen.reason;
+    MORI_TRY(mori_io_session * opened, publish_session(made, chosen));
+    if (opened == nullptr) continue;
+    if (is_slow)
+      base::log(MORI_LOG_WARN, "io: TCP to engine '{}' of the same node: {}", of.to->key(), reason);
+    return opened;
+  }
+  return base::fail(MORI_E_AGAIN, "the engine's backends changed {} times meanwhile", most_choices);
+}
+
+// What was revoked or taken out while the way was being chosen is seen here, under the same lock as
+// the session gets its handle. Null: choose again.
+base::result<mori_io_session*> engine::publish_session(const session_table::ref& made,
+                                                       choice& chosen) {
+  session_record& of = *made;
+  const section held(*this);
+  if (of.is_revoked)
+    return base::fail(MORI_E_NOT_FOUND, "engine '{}' deregistered region {} meanwhile",
+                      of.to->key(), of.remote->region);
+  const auto index = static_cast<size_t>(chosen.backend);
+  const bool is_there =
+      chosen.backend == MORI_IO_BACKEND_TCP ? has_tcp_ : direct_[index].made == chosen.direct;
+  if (!is_there) return nullptr;
   adopt(of, std::move(chosen));
-  return made;
+  return sessions().publish(made);
 }
 
 // A slow path on one node is worth a warning only where a fast one was wanted.

@@ -51,6 +51,9 @@ base::status read_counts(const mori_io_options& given, settings& to) {
                       max_inbound_count);
   if (given.transfer_count != 0) to.transfer_count = given.transfer_count;
   if (given.inbound_count != 0) to.inbound_count = given.inbound_count;
+  MORI_TRY(const std::optional<uint64_t> guests,
+           base::env_number("MORI_IO_GUEST_COUNT", 1, max_guest_count));
+  if (guests) to.guest_count = *guests;
   return {};
 }
 

@@ -18,6 +18,7 @@ inline constexpr uint32_t max_inbound_count = 1u << 26;
 inline constexpr size_t max_region_count = 1u << 20;
 inline constexpr uint64_t max_timeout_ns = uint64_t{86'400'000} * base::ns_per_ms;
 inline constexpr int32_t max_stream_count = 64;
+inline constexpr uint64_t max_guest_count = 65536;
 inline constexpr uint64_t min_chunk_bytes = 64 * 1024;
 inline constexpr uint64_t max_chunk_bytes = uint64_t{64} << 20;
 
@@ -33,6 +34,7 @@ struct settings {
   uint64_t spin_ns = 0;
   uint32_t transfer_count = 65536;
   uint32_t inbound_count = 1048576;
+  uint64_t guest_count = 4096;  // engines that are connected to this one at once
 };
 
 base::result<settings> read_settings(const mori_io_options* from);

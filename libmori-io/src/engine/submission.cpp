@@ -201,6 +201,8 @@ base::result<transfer_table::ref> engine::submit(const session_table::ref& of,
   what.owner = shared_from_this();
   what.session = of;
   what.self = *made;
+  const uint64_t begin_ns = what.begin_ns.load(std::memory_order_relaxed);
+  const bool is_large = what.total_bytes > inline_job_bytes && role_.begin_submission(begin_ns);
   // Others may have the lock: then who holds it does the rest before he lets it go.
   transfer_record* first = submitted_.load(std::memory_order_relaxed);
   do {
@@ -208,10 +210,11 @@ base::result<transfer_table::ref> engine::submit(const session_table::ref& of,
   } while (!submitted_.compare_exchange_weak(first, &what, std::memory_order_seq_cst,
                                              std::memory_order_relaxed));
   if (core_.try_lock()) {
-    now_ns_ = what.begin_ns.load(std::memory_order_relaxed);
+    now_ns_ = begin_ns;
     work_off();
     leave_core();
   }
+  if (is_large) role_.end_submission(base::now_ns());
   return made;
 }
 
@@ -265,7 +268,7 @@ void engine::route(transfer_record& what) {
   ++counted_[static_cast<size_t>(of.backend)].transfer_count;
   if (!notifies_by(of.backend)) what.notifies = false;
   if (of.path != nullptr) {
-    if (of.to->link.is_ready())
+    if (of.to->may_use(of.remote->region))
       start_job(what);
     else
       hold(what, *of.to);
@@ -281,7 +284,22 @@ void engine::route(transfer_record& what) {
 void engine::hold(transfer_record& what, peer& at) {
   what.where = stage::holding;
   at.holding.push_back(&what);
+  ask_attach(*what.session);
   need(at);
+}
+
+// Once a generation for each region.
+void engine::ask_attach(const session_record& of) {
+  peer& at = *of.to;
+  if (!at.link.is_ready()) return;
+  peer::attachment& asked = at.attachments[of.remote->region];
+  if (asked.generation == at.link.generation()) return;
+  asked = {at.link.generation(), false};
+  const bool writes = (of.remote->access & MORI_IO_ACCESS_WRITE) != 0;
+  at.link.ask_attach(
+      {.capability = writes ? of.remote->write_capability : of.remote->read_capability,
+       .region = of.remote->region,
+       .operation = writes ? MORI_IO_WRITE : MORI_IO_READ});
 }
 
 void engine::release_held(peer& of) {
@@ -328,7 +346,8 @@ bool engine::advance_job(transfer_record& what, uint64_t budget) {
   jobs_wait_ &= *state == transport::job_state::waiting;
   if (*state != transport::job_state::done) return true;
   stop_job(what);
-  complete(what, MORI_OK, {});
+  // A write is done when the peer knows of it; a read when its bytes are here.
+  if (!what.notifies || what.is_read) complete(what, MORI_OK, {});
   if (!what.notifies) {
     release(what);
     return false;

@@ -119,6 +119,10 @@ void engine::run_deadlines() {
 
 void engine::run_timers() {
   run_deadlines();
+  if (accept_again_ns_ <= now_ns_) {
+    accept_again_ns_ = UINT64_MAX;
+    watch_listeners(EPOLLIN);
+  }
   tended_.clear();
   for (const auto& [key, each] : peers_)
     if (each->is_busy() || each->control != nullptr) tended_.push_back(each.get());
@@ -138,6 +142,7 @@ void engine::run_timers() {
 uint64_t engine::next_due_ns() {
   if (!jobs_.empty() && !jobs_wait_) return 0;
   uint64_t due = jobs_.empty() ? UINT64_MAX : now_ns_ + 20 * base::ns_per_us;
+  due = std::min(due, accept_again_ns_);
   if (!deadlines_.empty()) due = std::min(due, deadlines_.front().when_ns);
   for (const auto& [key, each] : peers_) {
     due = std::min(due, each->link.next_time_ns());

@@ -105,7 +105,7 @@ void initiator::submit(transfer& what, uint64_t now_ns) {
   what.link_after = nullptr;
   (last_ != nullptr ? last_->link_after : first_) = &what;
   last_ = &what;
-  what.at = what.moved_elsewhere ? phase::notifying : phase::queued;
+  what.at = what.moved_elsewhere && what.is_read ? phase::notifying : phase::queued;
   schedule_of(what).push_back(what);
 }
 
@@ -150,6 +150,12 @@ void initiator::answer_revoke(uint32_t region) {
                     wire::encode_revoke(control.begin_frame(), region));
 }
 
+void initiator::ask_attach(const wire::attach& what) {
+  if (!ready_) return;
+  stream& control = *lanes_.front().on;
+  control.end_frame(wire::message_kind::attach, wire::encode(control.begin_frame(), what));
+}
+
 void initiator::fail_all(mori_status status, std::string_view text) {
   on_lost(text);
   while (first_ != nullptr) {
@@ -176,6 +182,7 @@ void initiator::on_control(stream& control, uint64_t now_ns) {
   lanes_.back().on = &control;
   heard_ns_ = now_ns;
   asked_ns_ = 0;
+  heard_goodbye_ = false;
   const wire::resume question{.generation = generation_, .floor = floor_, .next = next_};
   control.end_frame(wire::message_kind::resume, wire::encode(control.begin_frame(), question));
 }
@@ -240,7 +247,8 @@ void initiator::send_notification(stream& on, transfer& what) {
   const wire::slice slice{
       .capability = what.capability,
       .region = what.remote_region,
-      .flags = wire::slice_notifies,
+      .flags = static_cast<uint8_t>(wire::slice_notifies |
+                                    (what.moved_elsewhere ? wire::slice_elsewhere : 0)),
       .operation = static_cast<uint8_t>(what.is_read ? MORI_IO_READ : MORI_IO_WRITE),
       .sequence = what.sequence,
       .floor = floor_,
@@ -309,10 +317,11 @@ void initiator::send_bytes(stream& on, transfer& what, wire::slice_writer& write
 bool initiator::send_slice(lane& on, transfer& what) {
   if (!number(what)) return false;
   schedule& from = schedule_of(what);
-  if (what.at == phase::notifying) {
+  if (what.at == phase::notifying || what.moved_elsewhere) {
     send_notification(*on.on, what);
     from.charge(what, 0);
     from.pop(what);
+    if (what.at != phase::notifying) what.at = phase::sent;
     return true;
   }
   if (what.slice_count == 0) {
@@ -407,6 +416,11 @@ base::status initiator::on_message(stream& from, wire::message_kind kind, wire::
       host_.on_revoke(region);
       return {};
     }
+    case wire::message_kind::attached: {
+      MORI_TRY(const uint32_t region, wire::decode_revoke(body));
+      host_.on_attached(region);
+      return {};
+    }
     default:
       return base::fail(MORI_E_PROTOCOL, "engine '{}' sent {}, which only initiators send",
                         options_.peer, wire::name_of(kind));
@@ -482,6 +496,7 @@ base::status initiator::on_error(lane& on, wire::byte_span body) {
 
 base::status initiator::on_goodbye(wire::byte_span body) {
   MORI_TRY(const wire::error_message said, wire::decode_error(body));
+  heard_goodbye_ = true;
   return base::fail(MORI_E_PEER_DEAD, "engine '{}' has ended: {}", options_.peer, said.text);
 }
 
@@ -548,11 +563,17 @@ void initiator::replay() {
 uint64_t initiator::next_time_ns() const {
   uint64_t due = UINT64_MAX;
   for (const transfer* each : cancelling_)
-    due = std::min(due, each->cancel_sent_ns + options_.cancel_patience_ns);
+    due = std::min(due, each->cancel_sent_ns + cancel_patience_ns());
   if (lanes_.empty() || count_ == 0) return due;
   if (!ready_) return std::min(due, heard_ns_ + options_.peer_timeout_ns);
   if (asked_ns_ != 0) return std::min(due, asked_ns_ + options_.peer_timeout_ns / 4 * 3);
   return std::min(due, std::max(heard_ns_, busy_since_ns_) + options_.peer_timeout_ns / 4);
+}
+
+// Without a connection nothing of it is on its way, and only a short loss is worth waiting for.
+uint64_t initiator::cancel_patience_ns() const {
+  return lanes_.empty() ? std::min(options_.cancel_patience_ns, options_.down_patience_ns)
+                        : options_.cancel_patience_ns;
 }
 
 // Cancels that were not answered in time; true: there is a connection to be closed for them.
@@ -560,7 +581,7 @@ bool initiator::give_up_cancels(uint64_t now_ns) {
   bool impatient = false;
   for (size_t i = 0; i < cancelling_.size();) {
     transfer& each = *cancelling_[i];
-    const bool late = now_ns - each.cancel_sent_ns >= options_.cancel_patience_ns;
+    const bool late = now_ns - each.cancel_sent_ns >= cancel_patience_ns();
     if (!late) {
       ++i;
     } else if (lanes_.empty() && !each.settled) {

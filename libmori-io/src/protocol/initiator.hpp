@@ -29,7 +29,9 @@ class initiator final : private stream::handler {
     virtual void on_outcome(transfer& what, mori_status status, std::string_view text) = 0;
     // The link does not refer to it any more.
     virtual void on_released(transfer& what) = 0;
-    // The target takes this region back; answer_revoke() once nothing uses it.
+    // What ask_attach() asked for may be used, until this generation ends or it is revoked.
+    virtual void on_attached(uint32_t region) = 0;
+    // The target takes this region back, or has it no longer; answer_revoke() once nothing uses it.
     virtual void on_revoke(uint32_t region) = 0;
 
    protected:
@@ -41,6 +43,7 @@ class initiator final : private stream::handler {
     uint64_t chunk_bytes = 1 << 20;
     uint64_t peer_timeout_ns = 10'000'000'000;
     uint64_t cancel_patience_ns = 1'000'000'000;
+    uint64_t down_patience_ns = 50'000'000;  // the same, while there is no connection
     uint32_t max_retry_count = 32;
   };
 
@@ -51,6 +54,8 @@ class initiator final : private stream::handler {
   // Ends it with `status` unless it has ended; at once where the target does not matter.
   void cancel(transfer& what, mori_status status, uint64_t now_ns);
   void answer_revoke(uint32_t region);
+  // Answered by on_attached() or on_revoke(); on a link that is ready.
+  void ask_attach(const wire::attach& what);
   // For transfers that have not begun.
   void set_chunk_bytes(uint64_t bytes) { options_.chunk_bytes = bytes; }
   // Everything ends with this, on a link that is down or is now given up.
@@ -61,6 +66,7 @@ class initiator final : private stream::handler {
   // --- From whoever owns the connections. A failure of receive() or on_time() means: close all
   // streams, call on_lost(), connect again; MORI_E_PEER_DEAD: fail_all() instead.
   uint64_t next_generation() { return ++generation_; }
+  uint64_t generation() const { return generation_; }
   void on_control(stream& control, uint64_t now_ns);
   void add_data(stream& data);
   void on_lost(std::string_view why);
@@ -71,6 +77,8 @@ class initiator final : private stream::handler {
   uint64_t next_time_ns() const;  // when on_time() wants to be called
 
   bool is_ready() const { return ready_; }
+  // The target has ended in order; until the next generation.
+  bool has_heard_goodbye() const { return heard_goodbye_; }
   bool is_connected() const { return !lanes_.empty(); }
   // Slices wait for data streams.
   bool wants_data() const { return !bulk_.empty(); }
@@ -136,6 +144,7 @@ class initiator final : private stream::handler {
   void restart(transfer& what);
   void replay();
   void drain_settled();
+  uint64_t cancel_patience_ns() const;
   bool give_up_cancels(uint64_t now_ns);
   std::string unknown_delivery(std::string_view why) const;
   schedule& schedule_of(const transfer& what) { return is_small(what) ? small_ : bulk_; }
@@ -156,6 +165,7 @@ class initiator final : private stream::handler {
   std::deque<lane> lanes_;  // [0]: control
   uint64_t generation_ = 0;
   bool ready_ = false;
+  bool heard_goodbye_ = false;
   uint64_t heard_ns_ = 0;
   uint64_t asked_ns_ = 0;  // when the unanswered heartbeat was sent; 0: there is none
   uint64_t busy_since_ns_ = 0;

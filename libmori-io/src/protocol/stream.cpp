@@ -14,8 +14,10 @@ constexpr size_t idle_read_bytes = 16 * 1024;
 // Behind a payload: the next frame's header and body, in the same call.
 constexpr size_t tail_read_bytes = 4 * 1024;
 constexpr size_t scratch_bytes = 64 * 1024;
-// Gathered at once: what is authenticated just before it is sent stays in the cache.
+// Gathered at once: what is authenticated just before it is sent stays in the cache. Without that a
+// slice of the usual size goes in one call, with its frame.
 constexpr uint64_t gather_bytes = 256 * 1024;
+constexpr uint64_t gather_unread_bytes = (1 << 20) + 64 * 1024;
 
 }  // namespace
 
@@ -119,7 +121,7 @@ void stream::authenticate(item& what, uint64_t most) {
 
 size_t stream::gather(std::span<iovec> out) {
   size_t count = 0;
-  uint64_t left = mode() == wire::security_mode::mac ? gather_bytes : 4 * gather_bytes;
+  uint64_t left = mode() == wire::security_mode::mac ? gather_bytes : gather_unread_bytes;
   for (size_t i = item_head_; i < items_.size() && count < out.size() && left > 0; ++i) {
     item& each = items_[i];
     const uint64_t bytes = std::min(each.bytes, left);

@@ -43,7 +43,8 @@ void target::on_lost() {
   for (lane& each : lanes_) each.on->drop_output();
   lanes_.clear();
   // Their slices come again, all of them, or never.
-  assemblies_.clear();
+  drop_assemblies();
+  attached_.clear();
   acks_.clear();
   resumed_ = false;
 }
@@ -100,7 +101,7 @@ void target::fail(const wire::slice& what, const base::failure& why) {
   if (!journal_.within(what.sequence) || journal_.look_up(what.sequence) != journal::entry::unknown)
     return;
   journal_.mark_failed(what.sequence, why.status);
-  std::erase_if(assemblies_, [&](const assembly& a) { return a.sequence == what.sequence; });
+  drop_assembly(what.sequence);
   stream& control = *lanes_.front().on;
   const wire::error_message said{.sequence = what.sequence, .status = why.status, .text = why.text};
   control.end_frame(wire::message_kind::error, wire::encode(control.begin_frame(), said));
@@ -114,6 +115,7 @@ void target::deliver(const wire::slice& what, std::span<const std::byte> metadat
                         .total_bytes = what.total_bytes,
                         .region = what.region,
                         .operation = what.operation,
+                        .moved_elsewhere = (what.flags & wire::slice_elsewhere) != 0,
                         .metadata = metadata});
 }
 
@@ -123,16 +125,46 @@ void target::on_slice(const wire::slice& what, std::span<const std::byte> metada
     deliver(what, metadata);
     return;
   }
-  auto found = std::ranges::find(assemblies_, what.sequence, &assembly::sequence);
-  if (found == assemblies_.end()) {
-    assemblies_.push_back({what.sequence, what.slice_count, 0, {}});
-    found = assemblies_.end() - 1;
+  const auto found = assembly_of(what);
+  if (!found) return fail(what, found.error());
+  assembly& of = **found;
+  if (what.slice_index == 0) of.metadata.assign(metadata.begin(), metadata.end());
+  if (++of.received < of.slice_count) return;
+  deliver(what, of.metadata);
+  drop_assembly(what.sequence);
+}
+
+base::result<target::assembly*> target::assembly_of(const wire::slice& what) {
+  if (const auto found = assemblies_.find(what.sequence); found != assemblies_.end())
+    return &found->second;
+  if (host_.assembly_count >= host_.max_assembly_count)
+    return base::fail(MORI_E_NO_MEMORY, "{} transfers of the target have come in part, {} may",
+                      host_.assembly_count, host_.max_assembly_count);
+  ++host_.assembly_count;
+  if (spare_assemblies_.empty()) {
+    assembly& made = assemblies_[what.sequence];
+    made.slice_count = what.slice_count;
+    return &made;
   }
-  if (what.slice_index == 0) found->metadata.assign(metadata.begin(), metadata.end());
-  if (++found->received < found->slice_count) return;
-  deliver(what, found->metadata);
-  if (&*found != &assemblies_.back()) *found = std::move(assemblies_.back());
-  assemblies_.pop_back();
+  assembly_map::node_type node = std::move(spare_assemblies_.back());
+  spare_assemblies_.pop_back();
+  node.key() = what.sequence;
+  node.mapped().slice_count = what.slice_count;
+  node.mapped().received = 0;
+  node.mapped().metadata.clear();
+  return &assemblies_.insert(std::move(node)).position->second;
+}
+
+void target::drop_assembly(uint64_t sequence) {
+  assembly_map::node_type node = assemblies_.extract(sequence);
+  if (node.empty()) return;
+  --host_.assembly_count;
+  if (spare_assemblies_.size() < max_spare) spare_assemblies_.push_back(std::move(node));
+}
+
+void target::drop_assemblies() {
+  host_.assembly_count -= assemblies_.size();
+  assemblies_.clear();
 }
 
 // --- Messages.
@@ -148,11 +180,13 @@ base::status target::on_message(stream& from, wire::message_kind kind, wire::byt
                       wire::name_of(kind));
   switch (kind) {
     case wire::message_kind::notify: return on_notify(body);
+    case wire::message_kind::attach: return on_attach(body);
     case wire::message_kind::cancel: return on_cancel(body);
     case wire::message_kind::resume: return on_resume(body);
     case wire::message_kind::heartbeat: return on_heartbeat(body);
     case wire::message_kind::revoked: {
       MORI_TRY(const uint32_t region, wire::decode_revoke(body));
+      attached_.erase(region);
       host_.on_revoked(region);
       return {};
     }
@@ -267,6 +301,28 @@ base::status target::on_notify(wire::byte_span body) {
   return {};
 }
 
+// Who does not know the capability learns as much as of a region that is gone.
+base::status target::on_attach(wire::byte_span body) {
+  MORI_TRY(const wire::attach asked, wire::decode_attach(body));
+  if (!resumed_) return base::fail(MORI_E_PROTOCOL, "engine '{}' sent attach before resume", peer_);
+  const std::shared_ptr<const memory::region> region = host_.find_region(asked.region);
+  const bool reads = asked.operation == MORI_IO_READ;
+  const int32_t access = reads ? MORI_IO_ACCESS_READ : MORI_IO_ACCESS_WRITE;
+  const bool may =
+      region && (region->access & access) != 0 &&
+      wire::equal_in_constant_time(reads ? region->read_capability : region->write_capability,
+                                   asked.capability);
+  if (!may) {
+    revoke(asked.region);
+    return {};
+  }
+  attached_.insert(asked.region);
+  stream& control = *lanes_.front().on;
+  control.end_frame(wire::message_kind::attached,
+                    wire::encode_revoke(control.begin_frame(), asked.region));
+  return {};
+}
+
 base::status target::on_cancel(wire::byte_span body) {
   MORI_TRY(const uint64_t sequence, wire::decode_cancel(body));
   wire::cancel_answer answer{.sequence = sequence, .outcome = wire::cancel_outcome::cancelled};
@@ -279,7 +335,7 @@ base::status target::on_cancel(wire::byte_span body) {
         break;
       case journal::entry::unknown:
         journal_.mark_failed(sequence, MORI_E_CANCELLED);
-        std::erase_if(assemblies_, [&](const assembly& a) { return a.sequence == sequence; });
+        drop_assembly(sequence);
         for (lane& each : lanes_)
           if (each.in.is_wanted && each.in.what.sequence == sequence) each.on->discard_payload();
         break;

@@ -6,7 +6,9 @@
 
 #include <deque>
 #include <memory>
+#include <set>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "memory/region.hpp"
@@ -21,7 +23,8 @@ struct delivery {
   uint64_t uid = 0;
   uint64_t total_bytes = 0;
   uint32_t region = 0;
-  int32_t operation = 0;  // MORI_IO_READ, MORI_IO_WRITE
+  int32_t operation = 0;         // MORI_IO_READ, MORI_IO_WRITE
+  bool moved_elsewhere = false;  // its bytes did not come over the link
   std::span<const std::byte> metadata;
 };
 
@@ -36,9 +39,16 @@ class target final : private stream::handler {
     virtual void on_revoked(uint32_t region) = 0;
 
     virtual ~host() = default;
+
+    // Transfers of all its links that have come in part: a bound on what guests can make it keep.
+    uint64_t assembly_count = 0;
+    uint64_t max_assembly_count = uint64_t{1} << 18;
   };
 
   target(host& to, std::string peer) : host_(to), peer_(std::move(peer)) {}
+  target(const target&) = delete;
+  target& operator=(const target&) = delete;
+  ~target() { drop_assemblies(); }
 
   // A generation begins with its control stream; those before are gone already.
   void on_control(stream& control, uint64_t generation);
@@ -53,6 +63,8 @@ class target final : private stream::handler {
   // The region was taken out: incoming bytes for it go nowhere. True: bytes of it are on their way
   // out, so the streams must be closed.
   bool drop_region(uint32_t id);
+  // Whether it may use the region without this side's help.
+  bool has_attached(uint32_t region) const { return attached_.contains(region); }
   void revoke(uint32_t region);
   void say_goodbye(std::string_view why);
 
@@ -63,11 +75,11 @@ class target final : private stream::handler {
  private:
   // A transfer that comes in several slices.
   struct assembly {
-    uint64_t sequence = 0;
     uint32_t slice_count = 0;
     uint32_t received = 0;
     std::vector<std::byte> metadata;
   };
+  using assembly_map = std::unordered_map<uint64_t, assembly>;  // by sequence
   // What the payload that is coming in belongs to.
   struct incoming {
     bool is_wanted = false;
@@ -100,6 +112,7 @@ class target final : private stream::handler {
                         payload_place& place);
   base::status on_read(lane& on, wire::byte_span body);
   base::status on_notify(wire::byte_span body);
+  base::status on_attach(wire::byte_span body);
   base::status on_cancel(wire::byte_span body);
   base::status on_resume(wire::byte_span body);
   base::status on_heartbeat(wire::byte_span body);
@@ -108,6 +121,9 @@ class target final : private stream::handler {
                                                                   int32_t access);
   void fail(const wire::slice& what, const base::failure& why);
   void on_slice(const wire::slice& what, std::span<const std::byte> metadata);
+  base::result<assembly*> assembly_of(const wire::slice& what);
+  void drop_assembly(uint64_t sequence);
+  void drop_assemblies();
   void deliver(const wire::slice& what, std::span<const std::byte> metadata);
   std::unique_ptr<serving> take_serving();
   void serve(lane& on);
@@ -118,10 +134,12 @@ class target final : private stream::handler {
   host& host_;
   std::string peer_;
   journal journal_;
-  std::vector<assembly> assemblies_;
+  assembly_map assemblies_;
+  std::vector<assembly_map::node_type> spare_assemblies_;  // so that none is allocated again
   std::vector<wire::outcome> acks_;
   std::vector<std::unique_ptr<serving>> spare_;
-  std::deque<lane> lanes_;  // [0]: control
+  std::set<uint32_t> attached_;  // regions; of this generation
+  std::deque<lane> lanes_;       // [0]: control
   uint64_t generation_ = 0;
   bool resumed_ = false;
 };

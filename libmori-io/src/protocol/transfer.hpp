@@ -43,7 +43,8 @@ struct transfer {
   // --- What was asked; does not change.
   bool is_read = false;
   bool notifies = false;
-  bool moved_elsewhere = false;  // by a backend: only the notification is left to do
+  bool moved_elsewhere = false;  // by a backend: only the notification is left to do. A write
+                                 // ends with it, a read has ended already
   uint8_t priority = 0;          // rank of schedule.hpp
   uint32_t remote_region = 0;
   wire::capability capability{};

@@ -11,7 +11,7 @@ namespace {
 constexpr size_t slice_fixed_bytes = 68;
 constexpr size_t data_fixed_bytes = 24;
 constexpr size_t resume_answer_fixed_bytes = 24;
-constexpr uint8_t known_slice_flags = slice_notifies | slice_replayed;
+constexpr uint8_t known_slice_flags = slice_notifies | slice_replayed | slice_elsewhere;
 
 template <class... Args>
 base::failure wrong(message_kind kind, fmt::format_string<Args...> format, Args&&... args) {
@@ -122,17 +122,17 @@ base::status check_amounts(message_kind kind, const slice_view& what, uint32_t p
 }  // namespace
 
 const char* name_of(message_kind kind) {
-  static constexpr const char* names[] = {"?",       "write",         "read",          "data",
-                                          "ack",     "resume",        "resume answer", "heartbeat",
-                                          "cancel",  "cancel answer", "notify",        "revoke",
-                                          "revoked", "goodbye",       "error"};
+  static constexpr const char* names[] = {
+      "?",         "write",  "read",          "data",   "ack",    "resume",  "resume answer",
+      "heartbeat", "cancel", "cancel answer", "notify", "revoke", "revoked", "goodbye",
+      "error",     "attach", "attached"};
   const auto index = static_cast<size_t>(kind);
   return index < std::size(names) ? names[index] : names[0];
 }
 
 uint8_t frame_flags(message_kind kind) {
-  const bool masked =
-      kind == message_kind::write || kind == message_kind::read || kind == message_kind::notify;
+  const bool masked = kind == message_kind::write || kind == message_kind::read ||
+                      kind == message_kind::notify || kind == message_kind::attach;
   return masked ? frame_masked : 0;
 }
 
@@ -278,6 +278,14 @@ size_t encode(byte_room room, const cancel_answer& what) {
 size_t encode_revoke(byte_room room, uint32_t region) {
   room_writer out(room);
   out.u32(region);
+  return out.size();
+}
+
+size_t encode(byte_room room, const attach& what) {
+  room_writer out(room);
+  out.raw(what.capability);
+  out.u32(what.region);
+  out.u8(static_cast<uint8_t>(what.operation));
   return out.size();
 }
 
@@ -448,6 +456,19 @@ base::result<cancel_answer> decode_cancel_answer(byte_span body) {
 base::result<uint32_t> decode_revoke(byte_span body) {
   MORI_CHECK(check_size(message_kind::revoke, body, 4));
   return load<uint32_t>(body.data());
+}
+
+base::result<attach> decode_attach(byte_span body) {
+  constexpr auto kind = message_kind::attach;
+  MORI_CHECK(check_size(kind, body, 21));
+  link::byte_reader in(body);
+  attach what;
+  read_raw(in, what.capability);
+  what.region = in.u32();
+  what.operation = in.u8();
+  if (what.operation != MORI_IO_READ && what.operation != MORI_IO_WRITE)
+    return wrong(kind, "operation {}", what.operation);
+  return what;
 }
 
 base::result<error_message> decode_error(byte_span body) {

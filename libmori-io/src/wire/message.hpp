@@ -29,8 +29,10 @@ enum class message_kind : uint8_t {
   revoked = 12,       // initiator -> target: it does
   goodbye = 13,       // either: closes in order
   error = 14,         // either: why a transfer or the link failed, as text
+  attach = 15,        // initiator -> target: asks to use a region without the target's help
+  attached = 16,      // target -> initiator: it may, until it is revoked
 };
-inline constexpr uint8_t last_message_kind = 14;
+inline constexpr uint8_t last_message_kind = 16;
 const char* name_of(message_kind kind);
 
 // For frame_head::flags: frame_masked where the body begins with a capability.
@@ -66,8 +68,9 @@ class entry_list {
 using segment_list = entry_list<segment, segment_bytes>;
 
 // Flags of slice::flags and notification.
-inline constexpr uint8_t slice_notifies = 1;  // the target gets a notification
-inline constexpr uint8_t slice_replayed = 2;  // was sent before, on an earlier generation
+inline constexpr uint8_t slice_notifies = 1;   // the target gets a notification
+inline constexpr uint8_t slice_replayed = 2;   // was sent before, on an earlier generation
+inline constexpr uint8_t slice_elsewhere = 4;  // of notify: no byte of it came over a link
 
 // What write, read and notify have in front.
 struct slice {
@@ -177,6 +180,12 @@ struct cancel_answer {
   mori_status status = MORI_OK;
 };
 
+struct attach {
+  wire::capability capability{};  // of the access: write, or read
+  uint32_t region = 0;
+  int32_t operation = 0;  // MORI_IO_READ, MORI_IO_WRITE
+};
+
 struct error_message {
   uint64_t sequence = 0;  // 0: the link
   mori_status status = MORI_E_INTERNAL;
@@ -192,7 +201,8 @@ size_t encode(byte_room room, const resume_answer& what, std::span<const outcome
 size_t encode(byte_room room, const heartbeat& what);
 size_t encode_cancel(byte_room room, uint64_t sequence);
 size_t encode(byte_room room, const cancel_answer& what);
-size_t encode_revoke(byte_room room, uint32_t region);  // revoke and revoked
+size_t encode_revoke(byte_room room, uint32_t region);  // revoke, revoked and attached
+size_t encode(byte_room room, const attach& what);
 size_t encode_goodbye(byte_room room, mori_status status, std::string_view text);
 size_t encode(byte_room room, const error_message& what);
 
@@ -206,7 +216,8 @@ base::result<resume_answer> decode_resume_answer(byte_span body);
 base::result<heartbeat> decode_heartbeat(byte_span body);
 base::result<uint64_t> decode_cancel(byte_span body);
 base::result<cancel_answer> decode_cancel_answer(byte_span body);
-base::result<uint32_t> decode_revoke(byte_span body);
+base::result<uint32_t> decode_revoke(byte_span body);  // and revoked and attached
+base::result<attach> decode_attach(byte_span body);
 base::result<error_message> decode_error(byte_span body);  // goodbye too
 // The kind, checked; and that only write and data carry payload.
 base::result<message_kind> decode_kind(uint8_t kind, uint8_t flags, uint32_t payload_bytes);

@@ -3,6 +3,8 @@
 // use one engine. Real processes, over TCP.
 #include <poll.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,12 +26,15 @@ class target_process {
     int to[2], from[2];
     REQUIRE(pipe(to) == 0);
     REQUIRE(pipe(from) == 0);
+    log_ = memfd_create("log", MFD_CLOEXEC);
+    REQUIRE(log_ >= 0);
     const std::string size = std::to_string(bytes), value = std::to_string(fill);
     pid_ = fork();
     REQUIRE(pid_ >= 0);
     if (pid_ == 0) {
       dup2(to[0], 0);
       dup2(from[1], 1);
+      dup2(log_, 2);
       for (int fd = 3; fd < 256; ++fd) close(fd);
       execl(MORI_TARGET_PROGRAM, MORI_TARGET_PROGRAM, size.c_str(), value.c_str(), nullptr);
       _exit(127);
@@ -44,6 +49,7 @@ class target_process {
   }
   ~target_process() {
     close(in_);
+    close(log_);
     if (pid_ > 0) end(SIGKILL);
   }
   // Returns when the process has stopped, where that is what it shall do.
@@ -59,9 +65,38 @@ class target_process {
     pid_ = -1;
   }
 
+  // It may have no descriptor beyond those that it has; false: as many as before.
+  void limit_descriptors(bool limited) {
+    rlimit now{};
+    REQUIRE(prlimit(pid_, RLIMIT_NOFILE, nullptr, &now) == 0);
+    int free = 0;
+    while (access(fmt("/proc/%d/fd/%d", pid_, free).c_str(), F_OK) == 0) ++free;
+    now.rlim_cur = limited ? static_cast<rlim_t>(free) : now.rlim_max;
+    REQUIRE(prlimit(pid_, RLIMIT_NOFILE, &now, nullptr) == 0);
+  }
+  uint64_t cpu_ns() const {
+    clockid_t clock{};
+    timespec used{};
+    REQUIRE(clock_getcpuclockid(pid_, &clock) == 0);
+    REQUIRE(clock_gettime(clock, &used) == 0);
+    return static_cast<uint64_t>(used.tv_sec) * second_ns + static_cast<uint64_t>(used.tv_nsec);
+  }
+  // What it has written to stderr.
+  std::string log() const {
+    std::string all(1 << 20, '\0');
+    const ssize_t size = pread(log_, all.data(), all.size(), 0);
+    all.resize(size > 0 ? static_cast<size_t>(size) : 0);
+    return all;
+  }
+
   std::vector<uint8_t> engine_desc, memory_desc;
 
  private:
+  static std::string fmt(const char* format, int a, int b) {
+    char text[64];
+    snprintf(text, sizeof text, format, a, b);
+    return text;
+  }
   static std::vector<uint8_t> read_line(FILE* from) {
     std::vector<uint8_t> bytes;
     unsigned value = 0;
@@ -75,6 +110,7 @@ class target_process {
   }
   pid_t pid_ = -1;
   int in_ = -1;
+  int log_ = -1;
 };
 
 struct remote_pair {
@@ -135,6 +171,39 @@ TEST_CASE("a peer that is killed is noticed within two seconds") {
   pair.join(again);
   CHECK(run(pair.session, request(MORI_IO_WRITE, 0, 0, 1000)).status == MORI_OK);
   CHECK(stats_of(pair.session).is_alive == 1);
+}
+
+TEST_CASE("a target without descriptors sleeps, serves who is connected, and later who comes") {
+  remote_pair pair(options_of("a"), 8 << 20);
+  for (const uint64_t bytes : {uint64_t{8}, uint64_t{8} << 20})
+    REQUIRE(run(pair.session, request(MORI_IO_WRITE, 0, 0, bytes)).status == MORI_OK);
+  pair.b.limit_descriptors(true);
+  mori_io_options patient = options_of("late");
+  patient.peer_timeout_ns = patient.control_timeout_ns = 60 * second_ns;
+  side late(patient);
+  MUST(mori_io_remote_register(late.io, pair.b.engine_desc.data(), pair.b.engine_desc.size(),
+                               error));
+  mori_io_session* session = nullptr;
+  MUST(mori_io_session_create(late.io, late.region, pair.b.memory_desc.data(),
+                              pair.b.memory_desc.size(), nullptr, &session, error));
+  mori_io_transfer* const waiting = submit(session, request(MORI_IO_WRITE, 0, 0, 100));
+  CHECK(wait_for(waiting, second_ns / 5).status == MORI_E_TIMEOUT);
+  const uint64_t before = pair.b.cpu_ns();
+  CHECK(wait_for(waiting, 3 * second_ns / 2).status == MORI_E_TIMEOUT);
+  const uint64_t used = pair.b.cpu_ns() - before;
+  MESSAGE("processor time in 1.5 s: ", used / 1000, " us");
+  CHECK(used < second_ns / 5);
+  for (const uint64_t bytes : {uint64_t{8}, uint64_t{8} << 20})
+    CHECK(run(pair.session, request(MORI_IO_WRITE, 0, 0, bytes)).status == MORI_OK);
+  const std::string log = pair.b.log();
+  const size_t said = log.find("cannot accept a connection");
+  CHECK_MESSAGE(said != std::string::npos, log);
+  CHECK_MESSAGE(log.find("cannot accept a connection", said + 1) == std::string::npos, log);
+  pair.b.limit_descriptors(false);
+  const failed served = wait_for(waiting);
+  CHECK_MESSAGE(served.status == MORI_OK, served.text);
+  mori_io_transfer_release(waiting);
+  mori_io_session_destroy(session);
 }
 
 TEST_CASE("a peer that is stopped: short, and the transfers go on; long, and they fail") {

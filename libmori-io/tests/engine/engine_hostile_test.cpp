@@ -434,3 +434,55 @@ TEST_CASE("with require_known_peers strangers are told so and get no further") {
   CHECK(run(session, request(MORI_IO_WRITE, 0, 0, 100)).status == MORI_OK);
   mori_io_session_destroy(session);
 }
+
+TEST_CASE("as many engines connect as are allowed, the next is told how many") {
+  REQUIRE(::setenv("MORI_IO_GUEST_COUNT", "3", 1) == 0);
+  world w;
+  REQUIRE(::unsetenv("MORI_IO_GUEST_COUNT") == 0);
+  const wire::engine_desc desc = w.desc();
+  w.transfer_once(100);  // one
+  const auto second = std::make_unique<proven_stranger>(desc, proven_stranger::named("second"));
+  auto third = std::make_unique<proven_stranger>(desc, proven_stranger::named("third"));
+  REQUIRE(second->is_proven());
+  REQUIRE(third->is_proven());
+  third->resume();
+  proven_stranger::said answer;
+  REQUIRE(third->hear(wire::message_kind::resume_answer, answer));  // it is there
+  const proven_stranger fourth(desc, proven_stranger::named("fourth"));
+  CHECK(!fourth.is_proven());
+  CHECK(fourth.refusal().status == MORI_E_NO_MEMORY);
+  CHECK(fourth.refusal().text == "3 engines are connected, 3 are allowed (MORI_IO_GUEST_COUNT)");
+  w.transfer_once(3 << 20);  // data streams of who is there are no further engines
+  third.reset();
+  bool came = false;
+  for (int i = 0; i < 100 && !came; ++i) {
+    came = proven_stranger(desc, proven_stranger::named("fifth")).is_proven();
+    if (!came) (void)::poll(nullptr, 0, 10);
+  }
+  CHECK(came);
+}
+
+TEST_CASE("data streams of one link are bounded") {
+  world w;
+  const wire::engine_desc desc = w.desc();
+  const wire::key_pair keys = wire::key_pair::make();
+  wire::identity who = proven_stranger::named("greedy");
+  proven_stranger control(desc, who, keys);
+  REQUIRE(control.is_proven());
+  control.resume();
+  proven_stranger::said answer;
+  REQUIRE(control.hear(wire::message_kind::resume_answer, answer));
+  who.purpose = wire::stream_purpose::data;
+  std::vector<std::unique_ptr<proven_stranger>> streams;
+  for (int i = 0; i < 65; ++i)
+    streams.push_back(std::make_unique<proven_stranger>(desc, who, keys));
+  size_t proven = 0;
+  for (const auto& each : streams) proven += each->is_proven() ? 1 : 0;
+  // The last one may come before the target has heard all confirmations; then it is cut off.
+  if (proven == 65) CHECK(streams.back()->line().is_closed_within(5 * second_ns));
+  if (proven == 64)
+    CHECK(streams.back()->refusal().text ==
+          "64 data streams of engine 'greedy' are open, 64 are allowed");
+  CHECK(proven >= 64);
+  w.transfer_once(100);
+}

@@ -95,8 +95,9 @@ class proven_stranger {
     byte_vector body;
   };
 
-  explicit proven_stranger(const wire::engine_desc& to, wire::identity who = named("stranger"))
-      : line_(to.port) {
+  explicit proven_stranger(const wire::engine_desc& to, wire::identity who = named("stranger"),
+                           const wire::key_pair& keys = wire::key_pair::make())
+      : keys_(keys), line_(to.port) {
     who.wanted_instance = to.instance;
     const wire::initiator_options options{
         .self = &keys_, .target_key = to.public_key, .what = std::move(who), .ephemeral = nullptr};
@@ -194,7 +195,7 @@ class proven_stranger {
   static wire::byte_room byte_span_of(byte_vector& of, size_t end, size_t begin) {
     return wire::byte_room(of).subspan(begin, end - begin);
   }
-  wire::key_pair keys_ = wire::key_pair::make();
+  wire::key_pair keys_;
   bare_connection line_;
   mori::base::failure refusal_;
   std::unique_ptr<wire::sealer> out_;

@@ -64,6 +64,7 @@ class session {
     if (what == "sum") return sum();
     if (what == "deregister")
       return outcome([&](mori_error* e) { return mori_io_memory_deregister(io_, region_, e); });
+    if (what == "counts") return counts(in);
     if (what == "hide") return ::prctl(PR_SET_DUMPABLE, 0) == 0 ? "ok" : "failed";
     return "what is " + what + "?";
   }
@@ -138,6 +139,7 @@ class session {
     mori_io_session_options with{};
     with.struct_size = sizeof with;
     if (pinned == "XGMI") with.backend = MORI_IO_BACKEND_XGMI;
+    if (pinned == "TCP") with.backend = MORI_IO_BACKEND_TCP;
     mori_io_session_destroy(session_);
     session_ = nullptr;
     return outcome([&](mori_error* e) {
@@ -190,6 +192,18 @@ class session {
     return fmt::format("{} {} failovers {}: {}", stats.backend,
                        stats.is_alive != 0 ? "alive" : "dead", stats.failover_count,
                        static_cast<const char*>(stats.reason));
+  }
+
+  // Notifications that came by each backend.
+  std::string counts(std::istream&) const {
+    std::string all;
+    for (const int32_t each : {MORI_IO_BACKEND_XGMI, MORI_IO_BACKEND_TCP}) {
+      mori_io_stats stats{};
+      stats.struct_size = sizeof stats;
+      mori_io_backend_stats(io_, each, &stats, nullptr);
+      all += std::to_string(stats.inbound_count) + " ";
+    }
+    return all;
   }
 
   std::string fill(std::istream& in) {

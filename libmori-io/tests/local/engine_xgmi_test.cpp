@@ -186,3 +186,85 @@ TEST_CASE("engines of one node: the owner is killed") {
     CHECK(later != "no answer");
   }
 }
+
+TEST_CASE("engines of one node: memory taken back before there is a link is left alone") {
+  for (const std::string kind : {"segment", "plain"}) {
+    CAPTURE(kind);
+    side a = make_side("a", "plain"), b = make_side("b", kind);
+    REQUIRE(join(a, b, "XGMI") == "ok");  // the way is open, nothing was said over the network
+    CHECK(b.ask("deregister") == "ok");
+    b.ask("fill", 7);
+    const std::string before = b.ask("sum");
+    a.ask("fill", 1);
+    CHECK(a.ask("run", 0, 0, bytes, 1, 0) ==
+          "MORI_E_NOT_FOUND transfer 1 with engine 'b': engine 'b' deregistered region 1");
+    CHECK(b.ask("sum") == before);
+  }
+}
+
+TEST_CASE(
+    "engines of one node: deregistering waits for who has attached the memory, not for long") {
+  side a = make_side("a", "plain"), b = make_side("b", "segment"), c = make_side("c", "plain");
+  REQUIRE(join(a, b, "XGMI") == "ok");
+  REQUIRE(join(c, b, "TCP") == "ok");
+  CHECK(a.ask("run", 0, 0, bytes, 1, 0) == "ok");
+  CHECK(c.ask("run", 0, 0, bytes, 1, 0) == "ok");
+  // Who goes over TCP has no use of it.
+  ::kill(c.process->pid(), SIGSTOP);
+  const uint64_t begin = base::now_ns();
+  CHECK(b.ask("deregister") == "ok");
+  CHECK(base::now_ns() - begin < base::ns_per_s);
+  ::kill(c.process->pid(), SIGCONT);
+
+  side d = make_side("d", "segment");
+  REQUIRE(join(a, d, "XGMI") == "ok");
+  CHECK(a.ask("run", 0, 0, bytes, 2, 0) == "ok");
+  ::kill(a.process->pid(), SIGSTOP);
+  const uint64_t again = base::now_ns();
+  CHECK(
+      d.ask("deregister") ==
+      "MORI_E_TIMEOUT region 1 is revoked, but engine 'a' has attached it and did not confirm for "
+      "2000 ms: it may still touch the memory");
+  CHECK(base::now_ns() - again < 4 * base::ns_per_s);
+  ::kill(a.process->pid(), SIGCONT);
+  CHECK(a.ask("run", 0, 0, bytes, 3, 0) ==
+        "MORI_E_NOT_FOUND transfer 3 with engine 'd': engine 'd' deregistered region 1");
+}
+
+TEST_CASE("engines of one node: notifications are counted where they came from") {
+  side a = make_side("a", "plain", "", false), b = make_side("b", "segment", "", false);
+  REQUIRE(join(a, b) == "ok");
+  CHECK(a.ask("run", 0, 0, bytes, 1, 0) == "ok");
+  CHECK(a.ask("run", 1, 0, bytes, 2, 0) == "ok");
+  CHECK(a.ask("run", 0, 0, bytes, 3, 1) == "ok");  // quietly
+  CHECK(inbound(b, 2) == "1,2,");
+  CHECK(b.ask("counts") == "2 0 ");
+  side c = make_side("c", "plain"), d = make_side("d", "segment");
+  REQUIRE(join(c, d, "TCP") == "ok");
+  CHECK(c.ask("run", 0, 0, bytes, 1, 0) == "ok");
+  CHECK(c.ask("run", 1, 0, bytes, 2, 0) == "ok");
+  CHECK(inbound(d, 2) == "1,2,");
+  CHECK(d.ask("counts") == "0 2 ");
+}
+
+TEST_CASE("engines of one node: a write whose notification is lost for good does not succeed") {
+  side a = make_side("a", "plain"), b = make_side("b", "segment");
+  REQUIRE(join(a, b, "XGMI") == "ok");
+  CHECK(a.ask("run", 0, 0, bytes, 1, 0) == "ok");
+  ::kill(b.process->pid(), SIGSTOP);  // the memory is still mapped, nobody takes what is said
+  a.process->tell(fmt::format("run 0 0 {} 2 0", bytes));
+  pollfd nothing{-1, 0, 0};
+  (void)::poll(&nothing, 0, 300);
+  b.process->kill();
+  const std::string ended = a.process->hear();
+  CHECK_MESSAGE(ended.starts_with("MORI_E_PEER_DEAD transfer 2 with engine 'b': "), ended);
+  CHECK_MESSAGE(ended.find("its bytes are in place, but the notification is not confirmed") !=
+                    std::string::npos,
+                ended);
+  // Where nobody was to be told, the bytes are all there is.
+  side c = make_side("c", "segment");
+  REQUIRE(join(a, c, "XGMI") == "ok");
+  CHECK(a.ask("run", 0, 0, bytes, 1, 1) == "ok");
+  ::kill(c.process->pid(), SIGSTOP);
+  CHECK(a.ask("run", 0, 0, bytes, 2, 1) == "ok");
+}

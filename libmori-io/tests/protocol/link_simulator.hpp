@@ -92,6 +92,7 @@ struct simulation : initiator::host, target::host {
     revokes.push_back(region);
     asking.answer_revoke(region);
   }
+  void on_attached(uint32_t region) override { attached.push_back(region); }
   std::shared_ptr<const memory::region> find_region(uint32_t id) override {
     return id == sink->id && !sink->revoked ? sink : nullptr;
   }
@@ -283,7 +284,7 @@ struct simulation : initiator::host, target::host {
   std::map<uint64_t, subject*> subjects;
   std::vector<std::unique_ptr<subject>> owners;
   std::vector<std::unique_ptr<wire_pair>> lanes;
-  std::vector<uint32_t> revokes, revoked;
+  std::vector<uint32_t> revokes, revoked, attached;
   std::string refused, refusal_text;
   uint64_t now = 1'000'000'000;
   uint64_t moved = 0;

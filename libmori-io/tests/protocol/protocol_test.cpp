@@ -294,6 +294,120 @@ TEST_CASE("revoking a region is answered") {
   CHECK(world.revoked == std::vector<uint32_t>{7});
 }
 
+TEST_CASE("a region may be attached until it is taken back, and by who knows its capability") {
+  simulation world(15);
+  subject& write = world.make(false, 10);
+  world.submit(write);
+  world.run();
+  const auto ask = [&](const wire::attach& what) {
+    world.attached.clear();
+    world.revokes.clear();
+    world.asking.ask_attach(what);
+    for (int i = 0; i < 20 && world.attached.empty() && world.revokes.empty(); ++i) world.step();
+    return world.attached == std::vector<uint32_t>{what.region} && world.revokes.empty();
+  };
+  wire::attach what{.region = 7, .operation = MORI_IO_WRITE};
+  CHECK(!world.serving.has_attached(7));
+  CHECK(!ask(what));
+  CHECK(world.revokes == std::vector<uint32_t>{7});
+  CHECK(!world.serving.has_attached(7));
+  what.capability = world.sink->write_capability;
+  CHECK(ask(what));
+  CHECK(world.serving.has_attached(7));
+  what.operation = MORI_IO_READ;  // which has another capability
+  CHECK(!ask(what));
+  what.capability = world.sink->read_capability;
+  CHECK(ask(what));
+  what.region = 8;
+  CHECK(!ask(what));
+  what.region = 7;
+  // A generation's word ends with it.
+  world.lose("cut");
+  CHECK(!world.serving.has_attached(7));
+  subject& next = world.make(false, 10);
+  world.submit(next);
+  world.run();
+  world.sink->revoked = true;
+  CHECK(!ask(what));
+  CHECK(world.revokes == std::vector<uint32_t>{7});
+}
+
+TEST_CASE("transfers that come in part are counted, and too many are refused") {
+  simulation world(16, security_mode::mac, 16);
+  for (int i = 0; i < 10; ++i) world.submit(world.make(false, block_bytes, 1));
+  world.run();
+  CHECK(world.assembly_count == 0);
+  for (const auto& each : world.owners) CHECK(each->status == MORI_OK);
+  world.max_assembly_count = 0;
+  subject& large = world.make(false, block_bytes);
+  subject& small = world.make(false, 100);
+  world.submit(large);
+  world.submit(small);
+  world.run();
+  CHECK(large.status == MORI_E_NO_MEMORY);
+  CHECK(large.text == "0 transfers of the target have come in part, 0 may");
+  CHECK(large.notifications == 0);
+  CHECK(small.status == MORI_OK);
+  CHECK(world.assembly_count == 0);
+  // What a lost link leaves behind is let go.
+  world.max_assembly_count = 100;
+  world.submit(world.make(false, block_bytes));
+  while (world.assembly_count == 0) world.step();
+  world.lose("cut");
+  CHECK(world.assembly_count == 0);
+  world.run();
+  CHECK(world.owners.back()->status == MORI_OK);
+}
+
+TEST_CASE("a cancel while the link is down ends soon and does not claim to know") {
+  simulation world(17);
+  subject& write = world.make(false, block_bytes);
+  world.submit(write);
+  while (world.assembly_count == 0) world.step();
+  world.lose("cut");
+  REQUIRE(!world.asking.is_connected());
+  REQUIRE(write.outcomes == 0);
+  const uint64_t now = world.now;
+  world.asking.cancel(write, MORI_E_CANCELLED, now);
+  CHECK(world.asking.next_time_ns() == now + 50'000'000);
+  CHECK(world.asking.on_time(now + 49'999'999));
+  CHECK(write.outcomes == 0);
+  CHECK(world.asking.on_time(now + 50'000'000));
+  CHECK(write.outcomes == 1);
+  CHECK(write.releases == 1);
+  CHECK(write.status == MORI_E_CANCELLED);
+  CHECK(write.text ==
+        "delivery unknown: engine 'target' did not say whether it stopped; there is no connection");
+  CHECK(!world.asking.has_work());
+  subject& next = world.make(false, 100);
+  world.submit(next);
+  world.run();
+  CHECK(next.status == MORI_OK);
+  CHECK(write.notifications == 0);
+}
+
+TEST_CASE("a write whose bytes went another way ends when the target knows of it, or fails") {
+  simulation world(18);
+  subject& told = world.make(false, 1000);
+  told.moved_elsewhere = true;
+  std::memcpy(world.remote.data() + told.pieces[0].remote_offset,
+              world.local.data() + told.pieces[0].local_offset, 1000);
+  world.submit(told);
+  CHECK(told.outcomes == 0);
+  world.run();
+  CHECK(told.status == MORI_OK);
+  CHECK(told.outcomes == 1);
+  CHECK(told.notifications == 1);
+  subject& untold = world.make(false, 1000);
+  untold.moved_elsewhere = true;
+  world.submit(untold);
+  world.asking.fail_all(MORI_E_PEER_DEAD, "gone for good");
+  CHECK(untold.outcomes == 1);
+  CHECK(untold.status == MORI_E_PEER_DEAD);
+  CHECK(untold.text == "gone for good");
+  CHECK(untold.notifications == 0);
+}
+
 TEST_CASE("a session with a million slices does not hold up another") {
   schedule queue;
   flow busy, quick;

@@ -105,7 +105,11 @@ void check_message(uint8_t number, uint8_t flags, uint32_t payload_bytes, byte_s
       return;
     case message_kind::revoke:
     case message_kind::revoked:
+    case message_kind::attached:
       if (const auto got = decode_revoke(body)) same(encode_revoke(room, *got), room, body);
+      return;
+    case message_kind::attach:
+      if (const auto got = decode_attach(body)) same(encode(room, *got), room, body);
       return;
     case message_kind::goodbye:
     case message_kind::error:

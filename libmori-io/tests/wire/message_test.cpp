@@ -242,7 +242,7 @@ TEST_CASE("a slice's fields are checked by writer and reader alike") {
   CHECK(both(message_kind::notify, [](slice& s) { s.operation = 3; }) ==
         "notify message: operation 3");
   CHECK(both(message_kind::notify, [](slice& s) { s.operation = 1; }) == "");
-  CHECK(both(write, [](slice& s) { s.flags = 4; }) == "write message: flags 0x4, known are 0x3");
+  CHECK(both(write, [](slice& s) { s.flags = 8; }) == "write message: flags 0x8, known are 0x7");
   CHECK(both(write, [](slice& s) { s.floor = 0; }) ==
         "write message: sequence 7696581394432 with floor 0, allowed are 1 .. the sequence");
   CHECK(both(write, [](slice& s) { s.sequence = s.floor = 1; }) == "");
@@ -536,6 +536,19 @@ TEST_CASE("the small messages") {
   check_sizes(
       body, [](byte_span b) { return decode_revoke(b); },
       [&](byte_room r) { return encode_revoke(r, 0xFEDCBA98); });
+  attach asked{.region = 0xFEDCBA98, .operation = 2};
+  asked.capability.fill(0x3C);
+  body = exact(room, encode(room, asked));
+  CHECK(decode_attach(body)->region == 0xFEDCBA98);
+  CHECK(decode_attach(body)->capability == asked.capability);
+  CHECK(decode_attach(body)->operation == 2);
+  check_sizes(
+      body, [](byte_span b) { return decode_attach(b); },
+      [&](byte_room r) { return encode(r, asked); });
+  body[20] = std::byte{0};
+  CHECK(text_of(decode_attach(body)) == "attach message: operation 0");
+  body[20] = std::byte{3};
+  CHECK(text_of(decode_attach(body)) == "attach message: operation 3");
 
   const auto answered = [&](cancel_outcome how, mori_status status) {
     return decode_cancel_answer(body_of(cancel_answer{7, how, status}));
@@ -589,8 +602,8 @@ TEST_CASE("kinds, and which of them have a mask and a payload") {
   for (int number = 0; number < 256; ++number) {
     const auto kind = static_cast<message_kind>(number);
     const bool known = number >= 1 && number <= last_message_kind;
-    const bool masked =
-        kind == message_kind::write || kind == message_kind::read || kind == message_kind::notify;
+    const bool masked = kind == message_kind::write || kind == message_kind::read ||
+                        kind == message_kind::notify || kind == message_kind::attach;
     const bool payload = kind == message_kind::write || kind == message_kind::data;
     const uint8_t flags = masked ? frame_masked : 0;
     const auto byte = static_cast<uint8_t>(number);
@@ -599,7 +612,7 @@ TEST_CASE("kinds, and which of them have a mask and a payload") {
     CHECK(static_cast<bool>(decode_kind(byte, flags, 1)) == (known && payload));
     CHECK((std::string(name_of(kind)) != "?") == known);
   }
-  CHECK(text_of(decode_kind(15, 0, 0)) == "message kind 15, known are 1 .. 14");
+  CHECK(text_of(decode_kind(17, 0, 0)) == "message kind 17, known are 1 .. 16");
   CHECK(text_of(decode_kind(4, 0, 5)) == "ack message: a payload of 5 bytes, it has none");
   CHECK(text_of(decode_kind(1, 0, 0)) == "write message: flags 0x0, not 0x80");
 }

@@ -112,6 +112,7 @@ bool frames(const std::filesystem::path& root) {
   message("cancel-answer", message_kind::cancel_answer,
           encode(room, cancel_answer{1, cancel_outcome::failed, MORI_E_INVALID}));
   message("revoke", message_kind::revoke, encode_revoke(room, 1));
+  message("attach", message_kind::attach, encode(room, attach{{}, 1, 2}));
   message("error", message_kind::error, encode(room, error_message{1, MORI_E_OS, "text"}));
 
   sealer out(samples::counting(2), security_mode::mac);

@@ -270,7 +270,9 @@ class IOEngine:
 
     def deregister_memory(self, mem_desc: MemoryDesc) -> None:
         """Revokes it: when this returns, peers no longer touch the memory, and this engine's
-        transfers with it have failed. NotFoundError if it is not registered."""
+        transfers with it have failed. NotFoundError if it is not registered. A timeout error names
+        a peer of this node that has attached the memory and did not answer for 2 s: it is revoked,
+        but that peer may still touch it, so this engine keeps it."""
         handle = self._live()
         refuse_other(mem_desc, MemoryDesc, "mem_desc")
         self._own(mem_desc, "mem_desc")
