@@ -61,7 +61,7 @@ def name_of(statement):
 
 
 def header_names(text):
-    """Namespace -> names declared at its level; namespaces called `detail` are left out."""
+    """Namespace -> names declared at its level; `detail`, `impl` and `abi` are left out."""
     text = CONDITIONAL.sub("", COMMENT.sub(" ", text))
     text = LITERAL.sub('""', DIRECTIVE.sub("", text))
     found, spaces, depth, start = {}, [], 0, 0
@@ -93,7 +93,7 @@ def header_names(text):
 def add(found, spaces, statement):
     space = "::".join(filter(None, spaces))
     name = name_of(statement)
-    if name and space and not {"detail", "impl"} & set(space.split("::")):
+    if name and space and not {"detail", "impl", "abi"} & set(space.split("::")):
         found.setdefault(space, set()).add(name)
 
 

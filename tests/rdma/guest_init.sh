@@ -62,6 +62,7 @@ for port in /dev/vport*; do
     err) err=$port ;;
   esac
 done
+: >/run/started
 chroot $root /bin/bash /run/rdma-vm/command.sh </dev/null >"$out" 2>"$err"
 echo $? >/run/exit_code.new
 mv /run/exit_code.new /run/exit_code

@@ -9,15 +9,17 @@
 #   RDMA_VM_RW       folders, split by colons, that the guest may really write to      (none)
 #   RDMA_VM_NODES    1, or 2: two guests on one virtual wire, both run the command        (1)
 #   RDMA_VM_CPUS, RDMA_VM_MIB, RDMA_VM_TIMEOUT_S                           (4, 1024, 600)
+#   RDMA_VM_BOOT_S   seconds until the command has to have started                       (60)
 #   RDMA_VM_VERBOSE  1: shows the guest's kernel log at the end
 # In the guest: RDMA_VM_NODE=0|1, RDMA_VM_IP, RDMA_VM_PEER_IP (its own with one node).
-# Exit codes of its own: 124 out of time, 125 no guest could be started, or it died.
+# Exit codes of its own: 123 a guest did not come up, 124 out of time, 125 no guest could be
+# started, or it died.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/../.." && pwd)
 cache=${RDMA_VM_CACHE:-$root/build/rdma-vm}
 nodes=${RDMA_VM_NODES:-1} cpus=${RDMA_VM_CPUS:-4} mib=${RDMA_VM_MIB:-1024}
-limit=${RDMA_VM_TIMEOUT_S:-600} writable=${RDMA_VM_RW:-}
+limit=${RDMA_VM_TIMEOUT_S:-600} boot_limit=${RDMA_VM_BOOT_S:-60} writable=${RDMA_VM_RW:-}
 # In the order in which they are loaded; what they depend on is found.
 modules="virtio_pci virtio_console virtio_net 9pnet_virtio 9p overlay dummy sch_netem crc32_generic
   crc32c_generic ib_uverbs rdma_rxe"
@@ -149,8 +151,20 @@ random.trust_cpu=on tsc=reliable no_timer_check net.ifnames=0 rdinit=/init"
 addr.path=$work/wire")
 }
 
+# The emulator now and then loses an interrupt while a kernel starts: no command has run then, so
+# who sees exit code 123 may try again.
+end_unless_started() { # FOLDER PROCESS
+  for _ in $(seq "$boot_limit"); do
+    sleep 1
+    [ ! -e "$1/started" ] || return 0
+    kill -0 "$2" 2>/dev/null || return 0
+  done
+  : >"$1/never_started"
+  kill "$2" 2>/dev/null
+}
+
 run_node() { # NODE COMMAND ...
-  local node=$1 folder=$work/$1 ip=10.77.0.$((1 + $1)) peer qemu code=0
+  local node=$1 folder=$work/$1 ip=10.77.0.$((1 + $1)) peer qemu watcher code=0
   shift
   trap - EXIT
   peer=$ip
@@ -167,7 +181,10 @@ run_node() { # NODE COMMAND ...
   timeout -k 5 "$limit" qemu-system-x86_64 "${machine[@]}" </dev/null >"$folder/qemu.log" 2>&1 &
   qemu=$!
   trap 'kill $qemu 2>/dev/null' TERM INT HUP
+  end_unless_started "$folder" $qemu &
+  watcher=$!
   wait $qemu || code=$?
+  kill $watcher 2>/dev/null || true
   # Lets the two readers end also when the emulator never opened the pipes.
   : <>"$folder/out"
   : <>"$folder/err"
@@ -175,6 +192,10 @@ run_node() { # NODE COMMAND ...
   [ -z "${RDMA_VM_VERBOSE:-}" ] || cat "$folder/console" "$folder/qemu.log" >&2
   [ ! -e "$folder/exit_code" ] || return "$(cat "$folder/exit_code")"
   tail -n 40 "$folder/console" "$folder/qemu.log" >&2 || true
+  if [ -e "$folder/never_started" ]; then
+    echo "rdma-vm: node $node did not come up within $boot_limit s" >&2
+    return 123
+  fi
   if [ $code = 124 ] || [ $code = 137 ]; then
     echo "rdma-vm: node $node was out of time after $limit s" >&2
     return 124

@@ -16,7 +16,7 @@ namespace {
 constexpr mori::device::one_lane lane;
 constexpr uint64_t network_spin_ns = 20'000;
 
-int32_t refuse_seat(uint64_t, int32_t) { return 0; }
+int32_t refuse_seat(uint64_t, int32_t) noexcept { return 0; }
 
 }  // namespace
 

@@ -207,7 +207,7 @@ void proxy::serve() {
 
 // --- The driver's seat
 
-int32_t proxy::drive(uint64_t self, int32_t what) {
+int32_t proxy::drive(uint64_t self, int32_t what) noexcept {
   auto& of = *reinterpret_cast<proxy*>(self);
   switch (what) {
     case MORI_SHMEM_DRIVE_BEGIN: return of.take_seat() ? 1 : 0;
@@ -241,10 +241,18 @@ void proxy::leave_seat() {
   if (!lock || !active_.empty() || !ending_.empty() || has_published_command()) wake();
 }
 
-// True: there was something to do, or somebody is at it.
+// True: there was something to do, or somebody is at it. Nothing escapes into the caller's code.
 bool proxy::step_unless_busy() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
-  return !lock || (!has_ended_ && serves() && step());
+  if (!lock) return true;
+  if (has_ended_ || !serves()) return false;
+  try {
+    return step();
+  } catch (const std::exception& e) {
+    fail({MORI_E_NO_MEMORY, 0, fmt::format("the network cannot be served: {}", e.what())},
+         MORI_SHMEM_OP_NONE, options_.own_pe);
+    return true;
+  }
 }
 
 void proxy::clear_seat_event() {

@@ -83,7 +83,7 @@ class proxy final : public completions {
   bool serve_once();
   bool is_stop_due();
 
-  static int32_t drive(uint64_t self, int32_t what);
+  static int32_t drive(uint64_t self, int32_t what) noexcept;
   bool take_seat();
   void leave_seat();
   bool step_unless_busy();

@@ -18,6 +18,7 @@ class Setting(NamedTuple):
 
 
 _S, _P, _I = "libmori-shmem", "Python", "libmori-io"
+_L = "mori-link's RDMA layer, which no library uses yet"
 _ALL, _SI, _IR = "all", "libmori-shmem, libmori-io", "mori.ir"
 
 SETTINGS: dict[str, Setting] = {
@@ -27,19 +28,28 @@ SETTINGS: dict[str, Setting] = {
     "MORI_CHECK": Setting("libmori-ep", "unset", "sync: faults of kernels are raised at once"),
     "MORI_CLANG": Setting(_IR, "oldest that will do", "compiler of bitcode for more architectures"),
     "MORI_DISABLE_P2P": Setting(_S, "0", "1: map no peer, reach all of them by the network"),
+    "MORI_DISABLE_TOPO": Setting(_L, "0", "1: distances do not count, RDMA ports take turns"),
     "MORI_GPU_ARCH": Setting(_IR, "the current GPU's", "architecture that bitcode is looked for"),
     "MORI_GPU_SHARERS": Setting(_S, "counted", "PEs by which a GPU's blocks are divided"),
     "MORI_HEARTBEAT_TIMEOUT_MS": Setting(_S, "10000", "silence after which a PE counts as dead"),
     "MORI_HOST_ISA": Setting(_ALL, "best", "x86-64, x86-64-v3 or x86-64-v4: host kernels that run"),
+    "MORI_IB_GID_INDEX": Setting(_L, "by preference", "index in the port's GID table"),
+    "MORI_IB_PATH_MTU": Setting(_L, "the port's", "256, 512, 1024, 2048 or 4096 at most"),
     "MORI_IO_CHUNK_BYTES": Setting(_I, "by the backend", "slice of a large transfer"),
     "MORI_IO_CP_TIMEOUT_MS": Setting(_I, "30000", "connecting, handshakes, back-pressure"),
     "MORI_IO_ENABLE_NOTIFICATION": Setting(_I, "1", "0: transfers notify no peer"),
+    "MORI_IO_GUEST_COUNT": Setting(_I, "4096", "connected initiators at once"),
     "MORI_IO_PEER_TIMEOUT_MS": Setting(_I, "10000", "silence after which a peer counts as dead"),
     "MORI_IO_SECURITY": Setting(_I, "mac", "mac, encrypt or trusted: protection of bulk data"),
     "MORI_LIBRARY_DIR": Setting(_P, "unset", "folders of the libraries, by ':'; nowhere else then"),
     "MORI_LOG_LEVEL": Setting(_ALL, "warn", "off, error, warn, info, debug or trace"),
     "MORI_NODE_ID": Setting(_SI, "boot id", "processes with equal ids try to share memory"),
     "MORI_NUM_QP_PER_PE": Setting(_S, "1", "connections to each network peer, 1 .. 64"),
+    "MORI_RDMA_DEVICES": Setting(_L, "all", "mlx5_0,mlx5_1:2: these alone; ^mlx5_2: all others"),
+    "MORI_RDMA_RETRY_COUNT": Setting(_L, "6", "how often an unanswered packet is repeated"),
+    "MORI_RDMA_SL": Setting(_L, "0", "service level, 0 .. 15"),
+    "MORI_RDMA_TC": Setting(_L, "0", "traffic class, 0 .. 255"),
+    "MORI_RDMA_TIMEOUT": Setting(_L, "14", "a packet is repeated after 4.096 us * 2^this"),
     "MORI_RENDEZVOUS_DIR": Setting(_P, "unset", "folder that all hosts see, for a group's id"),
     "MORI_SHMEM_BC": Setting(_IR, "unset", "bitcode file for whatever architecture is asked"),
     "MORI_SHMEM_BC_DIR": Setting(_IR, "unset", "folders of bitcode, by ':'; nowhere else then"),

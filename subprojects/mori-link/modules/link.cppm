@@ -10,7 +10,11 @@ module;
 #include <mori/link/tcp/channel.hpp>
 #include <mori/link/transport.hpp>
 #include <mori/link/unique_id.hpp>
+#include <mori/link/verbs/choice.hpp>
+#include <mori/link/verbs/device.hpp>
 #include <mori/link/verbs/endpoint.hpp>
+#include <mori/link/verbs/inventory.hpp>
+#include <mori/link/verbs/queue_pair.hpp>
 
 export module mori.link;
 
@@ -50,6 +54,7 @@ using mori::link::verbs_transport;
 export namespace mori::link::tcp {
 using mori::link::tcp::accept_one;
 using mori::link::tcp::address;
+using mori::link::tcp::bulk_source;
 using mori::link::tcp::channel;
 using mori::link::tcp::channel_limits;
 using mori::link::tcp::connect_outcome;
@@ -65,23 +70,37 @@ using mori::link::tcp::write_address;
 }  // namespace mori::link::tcp
 export namespace mori::link::verbs {
 using mori::link::verbs::access;
+using mori::link::verbs::bus_place;
 using mori::link::verbs::by_distance;
 using mori::link::verbs::choose_gid;
 using mori::link::verbs::completion;
 using mori::link::verbs::completion_queue;
 using mori::link::verbs::device;
+using mori::link::verbs::device_fact;
 using mori::link::verbs::device_filter;
+using mori::link::verbs::device_limits;
 using mori::link::verbs::distance;
 using mori::link::verbs::endpoint;
+using mori::link::verbs::far_numa_node;
+using mori::link::verbs::gid_fact;
+using mori::link::verbs::gid_kind;
 using mori::link::verbs::judge_ports;
+using mori::link::verbs::max_gid_index;
+using mori::link::verbs::max_work_segments;
 using mori::link::verbs::memory;
 using mori::link::verbs::operation;
+using mori::link::verbs::port_address;
 using mori::link::verbs::port_choice;
+using mori::link::verbs::port_fact;
 using mori::link::verbs::ports_here;
+using mori::link::verbs::queue_address;
 using mori::link::verbs::queue_pair;
 using mori::link::verbs::read_bus_place;
 using mori::link::verbs::read_inventory;
+using mori::link::verbs::same_numa_node;
+using mori::link::verbs::segment;
 using mori::link::verbs::settings;
 using mori::link::verbs::settings_from_environment;
+using mori::link::verbs::unknown_numa_node;
 using mori::link::verbs::work;
 }  // namespace mori::link::verbs

@@ -43,7 +43,7 @@ class Sides:
         self.mine.fill_(context.pe + 1)
         self.epoch = 1
         self.native_kernel = module.function("mori_bench_all_gather")
-        self.state = bytes(ffi.buffer(raw.mori_shmem_device_state(context.handle(), 1)))
+        self.state = bytes(ffi.buffer(raw.mori_shmem_device_state(context.handle(), 2)))
 
     def triton(self) -> None:
         self.epoch += 1

@@ -10,7 +10,7 @@ using namespace mori::device;
 namespace api = mori::device_api;
 
 struct all_gather_args {
-  mori_shmem_device_state_v1 state;
+  api::state state;
   u64 gathered;
   u64 mine;
   u64 signals;

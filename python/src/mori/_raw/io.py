@@ -47,13 +47,26 @@ def _bytes(value: Any, name: str) -> bytes:
         ) from None
 
 
+# Texts of counters grow between the call that asks for their size and the one that fills them.
+_SPARE_BYTES = 256
+_SIZED_TRIES = 8
+
+
 def _sized(call: Any) -> bytes:
     """What a function gives that says its size when it is called without room."""
     size = ffi.new("uint64_t *")
-    _check(call(ffi.NULL, size, error_record()))
-    room = ffi.new("char[]", max(1, size[0]))
-    _check(call(room, size, error_record()))
-    return bytes(ffi.buffer(room, size[0]))
+    for left in reversed(range(_SIZED_TRIES)):
+        _check(call(ffi.NULL, size, error_record()))
+        size[0] += _SPARE_BYTES
+        room = ffi.new("char[]", size[0])
+        try:
+            _check(call(room, size, error_record()))
+        except InvalidError:
+            if left == 0:
+                raise
+        else:
+            return bytes(ffi.buffer(room, size[0]))
+    raise AssertionError
 
 
 def mori_io_version() -> int:

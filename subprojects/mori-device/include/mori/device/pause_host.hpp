@@ -8,14 +8,15 @@
 
 extern "C" {
 // CLOCK_MONOTONIC in nanoseconds.
-unsigned long mori_device_host_now_ns(void);
-void mori_device_host_yield(void);
+unsigned long mori_device_host_now_ns(void) noexcept;
+void mori_device_host_yield(void) noexcept;
 // Sleeps while *word == expected, at most limit_ns; may return early.
-void mori_device_host_futex_wait(const unsigned* word, unsigned expected, unsigned long limit_ns);
+void mori_device_host_futex_wait(const unsigned* word, unsigned expected,
+                                 unsigned long limit_ns) noexcept;
 // Wakes all that sleep on word, in any process.
-void mori_device_host_futex_wake(unsigned* word);
+void mori_device_host_futex_wake(unsigned* word) noexcept;
 // Makes an eventfd readable.
-void mori_device_host_signal_event(int fd);
+void mori_device_host_signal_event(int fd) noexcept;
 }
 
 namespace mori::device::pause {
@@ -77,7 +78,7 @@ class driver_seat {
  private:
   MORI_HOT bool call(i32 what) const {
     const auto* driver = pointer<const mori_shmem_driver_v1>(of_.address);
-    using function = i32 (*)(u64 self, i32 what);
+    using function = i32 (*)(u64 self, i32 what) noexcept;
     return reinterpret_cast<function>(driver->call)(driver->self, what) != 0;
   }
 
