@@ -195,7 +195,7 @@ class runner {
     wait.pe = a.from;
     REQUIRE(failure(mori_shmem_wait_until, context_, &wait, static_cast<uint64_t*>(nullptr)) == "");
     const auto expected = bytes_of(a.seed, a.bytes);
-    CHECK(std::memcmp(mine.data.data() + a.offset, expected.data(), a.bytes) == 0);
+    CHECK(std::equal(expected.begin(), expected.end(), mine.data.data() + a.offset));
   }
 
   void compare(const memory& expected, std::mt19937_64& random) {
@@ -213,7 +213,8 @@ class runner {
       CHECK(failure(mori_shmem_get, context_, static_cast<void*>(got.data()),
                     static_cast<const void*>(own_[at % places].data.data() + offset), bytes,
                     static_cast<int32_t>(at) / places) == "");
-      CHECK(std::memcmp(got.data(), expected[at].data.data() + offset, bytes) == 0);
+      CHECK(std::equal(got.begin(), got.begin() + static_cast<ptrdiff_t>(bytes),
+                       expected[at].data.data() + offset));
     }
   }
 
