@@ -151,8 +151,8 @@ random.trust_cpu=on tsc=reliable no_timer_check net.ifnames=0 rdinit=/init"
 addr.path=$work/wire")
 }
 
-# The emulator now and then loses an interrupt while a kernel starts: no command has run then, so
-# who sees exit code 123 may try again.
+# Now and then a guest does not come up, for reasons not known. No command has run then, so who sees
+# exit code 123 may try again.
 end_unless_started() { # FOLDER PROCESS
   for _ in $(seq "$boot_limit"); do
     sleep 1
